@@ -20,7 +20,7 @@ from tests.support.replayed import COARSE
 from tests.support.replayed_sums import Disagrees, audit_sums, find_noise
 
 from penstock.aggregation.exchanges import read_sum, write_asking, write_sum
-from penstock.mechanisms import Scoring, SlicedWasserstein, Structured, Trajectory
+from penstock.mechanisms import Gibbs, Scoring, SlicedWasserstein, Structured, Trajectory
 from penstock.mechanisms.joint.consortium import LOCAL, SHARED
 from penstock.mechanisms.joint.rounds import Contribution
 from penstock.privacy.events import DiscreteGaussian, DistributedGaussian
@@ -31,7 +31,7 @@ PATHS = Trajectory("t", points=4, copies=1, refits=0, particles=6, paths=5, path
 """Its rounds take least of all."""
 EVERY = pytest.mark.parametrize(
     "settings",
-    [Scoring(), Structured(copies=1, refits=0, planted=0), SKETCH, PATHS],
+    [Scoring(), Structured(copies=1, refits=0, planted=0), SKETCH, PATHS, Gibbs()],
     ids=lambda s: s.name,
 )
 LIMIT = 5.4

@@ -17,7 +17,7 @@ from tests.support.federated import ask_sites, encode_site
 
 from penstock.aggregation.exchanges import read_sum, write_sum
 from penstock.base.documents import Json
-from penstock.mechanisms import MECHANISMS, Scoring, Structured
+from penstock.mechanisms import MECHANISMS, Gibbs, Scoring, Structured
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, to_dict
@@ -281,3 +281,9 @@ def add_up_tables() -> Concluded:
     rounds = Concluded(settings).plan.rounds
     lost = {"south": range(rounds // 2 + 1, rounds + 1)}
     return Concluded(settings, {"max_sites_per_person": 2}, lost)
+
+
+@cache
+def add_up_chain() -> Concluded:
+    """One hazard ratio of four sites, of whose 19 rounds a site is not in the last five."""
+    return Concluded(Gibbs(), {"estimands": ESTIMANDS[:1]}, {"west": range(15, 20)})

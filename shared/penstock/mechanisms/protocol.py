@@ -222,6 +222,8 @@ class Mechanism(ABC, Generic[S, P]):
             that it can be forecast without a table.
         summed: whether it makes one release of many sites, its plan being a :class:`SummedPlan`;
             but with settings that :meth:`instead_of_sums` knows.
+        stratifies: whether a regression of many sites' rows has strata of sites; if not, it adjusts
+            for which site a row is of.
         priced_alone: whether a dictionary is enough to price it with its default settings.
         attackable: whether a steward can attack it (:meth:`attacked`).
         guarantees: that can be asked of it.
@@ -236,6 +238,7 @@ class Mechanism(ABC, Generic[S, P]):
     answers: bool = False
     tells_estimates: bool = False
     summed: bool = False
+    stratifies: bool = True
     priced_alone: bool = False
     attackable: bool = False
     guarantees: tuple[str, ...] = ("formal",)

@@ -19,6 +19,13 @@ ANSWER = (
     "same care. Another question needs another study, and costs privacy again."
 )
 
+ANSWER_OF_ALL = (
+    "No table was released: all sites together answered one question, in one release. The "
+    "covariance contains the sampling error and the noise of the private mechanism. There is "
+    "nothing to pool: the last term is the report's answer. Other terms adjust, those of sites "
+    "among them. Another question needs another study, and costs privacy again."
+)
+
 
 def describe_answer(study: Study, mechanism: Gibbs, report: Json) -> Json:
     """What the columns of the coefficients mean, and how answers combine."""
@@ -30,7 +37,7 @@ def describe_answer(study: Study, mechanism: Gibbs, report: Json) -> Json:
             "coefficients.csv": "one row for each site and term",
             "coefficients.json": "the same, each site's covariance as a matrix",
         },
-        "combining": ANSWER,
+        "combining": ANSWER_OF_ALL if study.aggregation.joint else ANSWER,
         "sites": report["sites"],
         **describe_doubts(report),
     }
@@ -43,8 +50,10 @@ def _answer_columns(study: Study, mechanism: Gibbs) -> list[Json]:
     last = f"the last one, {terms[-1]}, is the question"
     if estimand.per != 1:
         last += f", per {estimand.per:g} units"
+    joint = study.aggregation.joint
+    whose = "all sites: they answered together" if joint else "site that answered"
     return [
-        describe_column(SITE, "categorical", "site that answered"),
+        describe_column(SITE, "categorical", whose),
         describe_column("term", "categorical", f"coefficient; {last}"),
         describe_column("estimate", "continuous", of_model),
         describe_column("doubt", "continuous", "share of what rows tell of it that hangs on few"),

@@ -32,6 +32,16 @@ class GibbsKind(MechanismKind[Gibbs]):
 
     def explain(self) -> list[str]:
         kind = "with" if self.used.dynamics == "underdamped" else "without"
+        if self.joint:
+            return [
+                "The one question was asked of all sites' rows together (gibbs): downhill on the "
+                f"model's fit to them, in few steps with noise (a Langevin chain, {kind} "
+                "momentum). In each step all sites added up what their rows pull at the "
+                "coefficients, each person's pull cut to a bound.",
+                "What was made of the sums: the model's coefficients, those of sites among them, "
+                "and their covariance. There is no synthetic table, and another question costs "
+                "privacy again.",
+            ]
         return [
             "Each site answered the one question itself (gibbs): it walked downhill on the "
             "model's fit to its rows, in few steps with noise (a Langevin chain, "
@@ -42,14 +52,17 @@ class GibbsKind(MechanismKind[Gibbs]):
 
     def name_fit(self, estimand: Estimand, model: str) -> str:
         posing = POSINGS.of(estimand.model).with_baseline(self.used.baseline)
-        return f"{posing.title} at the sites"
+        return f"{posing.title} {'of all sites' if self.joint else 'at the sites'}"
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
+        answered = "All sites together" if self.joint else "Each site"
+        of_sites, released = ("", "was") if self.joint else (" of sites", "the site")
         return [
-            "No table was released. Each site answered this one question with its coefficients and "
-            "their covariance; nothing else can be computed from them.",
-            "Intervals of sites include sampling error and the noise that the privacy mechanism "
-            "added, both in the covariance that the site released; they cannot be told apart here.",
+            f"No table was released. {answered} answered this one question with its coefficients "
+            "and their covariance; nothing else can be computed from them.",
+            f"Intervals{of_sites} include sampling error and the noise that the privacy mechanism "
+            f"added, both in the covariance that {released} released; they cannot be told apart "
+            "here.",
             "The covariance is itself computed from noisy numbers. It does not include bias: "
             "persons far from the rest, or with residuals far from 0, count for less than their "
             "full weight, and of a survival model follow-up may end early. Where a column loses "

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent
 from penstock.privacy.accounting.curves import descent_squared
-from penstock.privacy.measurements import GaussianSum, LastIterate, Query, drive
+from penstock.privacy.measurements import GaussianSum, LastIterate, Query, Whole, WholeSum, drive
 from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
@@ -165,6 +165,24 @@ def averaging(steps: int, growth: float, mu: float, momentum: float = 0.0) -> Sc
 
 
 @dataclass(frozen=True, slots=True)
+class WholeSteps:
+    """A chain's steps as sums of whole numbers, which many sites can add up.
+
+    Args:
+        asks: of each step its sum: of rows' own gradients, in units of the bound on one.
+        add_up: these sums at an iterate, in whole numbers; read: ∇F of an iterate and a noisy sum.
+    """
+
+    asks: tuple[WholeSum, ...]
+    add_up: Callable[[Array], Whole]
+    read: Callable[[Array, Array], Array]
+
+    def part(self, first: int, end: int) -> WholeSteps:
+        """Those from the first to before the end."""
+        return replace(self, asks=self.asks[first:end])
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """Where a chain ended: the last iterate (p,), and the preconditioners of its steps."""
 
@@ -181,6 +199,7 @@ def descend(
     precondition: Preconditioner | None = None,
     progress: Callable[[int, int], None] | None = None,
     longest: float = math.inf,
+    whole: WholeSteps | None = None,
 ) -> Ended:
     """Run a chain; its last iterate is to be released, and no other.
 
@@ -191,17 +210,19 @@ def descend(
         precondition: of the iterate, which composition lets be seen; None: the identity. A chain
             that is accounted by its last iterate must have none.
         longest: a step's length at most, which composition allows, too.
+        whole: the steps as sums of whole numbers, in place of the gradient; their noise is the
+            schedule's.
 
     Raises:
         InvalidEvent: a preconditioner with last-iterate accounting.
     """
-    session = Chain(schedule, start, unit, precondition, longest)
+    session = Chain(schedule, start, unit, precondition, longest, whole)
 
     def stepped() -> None:
         if progress is not None:
             progress(session.step, schedule.steps)
 
-    drive(session, gradient, noise, stepped)
+    drive(session, gradient if whole is None else whole.add_up, noise, stepped)
     return session.ended()
 
 
@@ -218,11 +239,16 @@ class Chain:
         unit: float,
         precondition: Preconditioner | None = None,
         longest: float = math.inf,
+        whole: WholeSteps | None = None,
     ) -> None:
         if precondition is not None and schedule.contraction is not None:
             raise InvalidEvent("last iterates are accounted without a preconditioner")
         self._schedule, self._unit, self._precondition = schedule, unit, precondition
-        self._longest = longest
+        self._longest, self._whole = longest, whole
+        if whole is not None:
+            given = tuple(asks.noise_multiplier for asks in whole.asks)
+            if given != schedule.multipliers or schedule.contraction is not None:
+                raise InvalidEvent("sums of other noise than the chain's", value=len(given))
         self._by_sigma = {asks.noise_multiplier: asks for asks in schedule.measurements}
         self._theta = np.array(start, dtype=np.float64)
         self._velocity = np.zeros_like(self._theta)
@@ -235,11 +261,15 @@ class Chain:
         identity = np.eye(len(self._theta))
         how = self._precondition
         self._used.append(identity if how is None else how(self._theta))
+        if self._whole is not None:
+            return Query(self._theta, self._whole.asks[self.step])
         asks = self._by_sigma[self._schedule.multipliers[self.step]]
         return Query(self._theta, asks, self._unit)
 
     def absorb(self, noisy: Array) -> None:
-        """One step on a noisy gradient."""
+        """One step on a noisy gradient, or on the noisy sum that it is read of."""
+        if self._whole is not None:
+            noisy = self._whole.read(self._theta, noisy)
         size = self._schedule.sizes[self.step]
         moved = self._schedule.momentum * self._velocity - size * (self._used[-1] @ noisy)
         moved *= min(1.0, self._longest / max(float(np.linalg.norm(moved)), 1e-300))

@@ -13,7 +13,7 @@ from penstock.mechanisms.released import ANSWER, Kind, PartShape, Shape, answer_
 from penstock.schema import Schema
 
 if TYPE_CHECKING:
-    from penstock.mechanisms.gibbs.plan import Plan
+    from penstock.mechanisms.gibbs.plan import Plan, WholePlan
     from penstock.privacy.noise.sources import NoiseSource
     from penstock.schema.encoding import Encoding
 
@@ -37,11 +37,22 @@ class _Mechanism(Mechanism[Gibbs, "Plan"]):
     leaves = "no rows: the coefficients of one regression"
     product = "one question's coefficients"
     answers = True
+    summed = True
+    stratifies = False
 
     def plan(self, asked: Asked[Gibbs], persons: int) -> Plan:
         from penstock.mechanisms.gibbs.plan import plan
 
         return plan(asked.settings, asked.schema, persons, asked.privacy, asked.estimands)
+
+    def plan_sums(self, asked: Asked[Gibbs], persons: int) -> WholePlan:
+        from penstock.mechanisms.gibbs.plan import plan_whole
+
+        return plan_whole(asked.settings, asked.schema, persons, asked.privacy, asked.estimands)
+
+    def instead_of_sums(self, settings: Gibbs) -> str:
+        """Every step is a round of all sites: a preconditioned chain needs few."""
+        return "" if settings.steps is None else "Leave out 'steps': a chain then has sixteen"
 
     def require_worth(self, asked: Asked[Gibbs], plan: Plan) -> None:
         """Refuse an answer that :mod:`penstock.mechanisms.gibbs.worth` plans to be noise."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.gibbs import langevin, sums
@@ -148,6 +149,44 @@ class Plan:
         return _information_size(self.asked, self.dimension)
 
 
+@dataclass(frozen=True, slots=True)
+class WholePlan(Plan):
+    """A plan that asks rows for sums of whole numbers, and for nothing else: those of many sites.
+
+    A step's sum is of rows' own gradients, each rounded to whole multiples of a power of two of the
+    bound on it, as those of the other stages are. All sums are seen by all sites, so that a chain
+    is charged by composition, whatever its steps.
+    """
+
+    @property
+    def steps(self) -> tuple[WholeSum, ...]:
+        """Of each step of the chain its sum, in order."""
+        return tuple(
+            sums.measure_sum(sigma, self.dimension, self.rows, f"{langevin.LABEL}, step {step}")
+            for step, sigma in enumerate(self.schedule.multipliers, start=1)
+        )
+
+    @property
+    def measurements(self) -> tuple[WholeSum, ...]:
+        """All that is asked of rows, and the noise with which it leaves."""
+        sums_ = (self.summaries, self.curvature, self.information)
+        return (*(each for each in sums_ if each is not None), *self.steps)
+
+    def with_noise(self, factor: float) -> WholePlan:
+        """The same with so many times the noise."""
+        bent, multipliers = self.curvature, self.schedule.multipliers
+        return replace(
+            self,
+            summaries=self.summaries.with_noise(factor),
+            curvature=None if bent is None else bent.with_noise(factor),
+            schedule=replace(self.schedule, multipliers=tuple(s * factor for s in multipliers)),
+            information=self.information.with_noise(factor),
+        )
+
+
+P = TypeVar("P", bound=Plan)
+
+
 def _summary_size(asked: Question) -> int:
     """A count, means, mean squares, and what the outcome adds."""
     outcome = asked.posing.outcome_numbers(asked.pieces)
@@ -199,16 +238,48 @@ def plan(
     return replace(found, epsilon=epsilon(found.events, privacy.delta))
 
 
+def plan_whole(
+    mechanism: Gibbs,
+    schema: Schema,
+    persons: int,
+    privacy: PrivacyRequest,
+    estimands: Sequence[Estimand],
+) -> WholePlan:
+    """The same in sums of whole numbers alone, of all sites' persons.
+
+    A discrete Gaussian costs what a Gaussian of its multiplier does.
+
+    Raises:
+        InvalidInput: the study asks for what this mechanism does not do.
+        BudgetExceeded: no amount of noise meets ε.
+    """
+    _check(mechanism, schema, persons, privacy, estimands)
+
+    asked, rows = question(mechanism, schema, estimands[0]), schema.max_rows_per_person
+
+    def planned(scale: float) -> WholePlan:
+        found = _planned(WholePlan, mechanism, asked, persons, rows, scale)
+        # Of a mean over persons, what a sum of rows' rounded gradients moves by.
+        moved = sums.reach(found.dimension, rows) / persons
+        return replace(found, schedule=replace(found.schedule, sensitivity=moved))
+
+    scale = smallest_scale(lambda s: planned(s).events, privacy.epsilon, privacy.delta)
+    found = planned(scale)
+    return replace(found, epsilon=epsilon(found.events, privacy.delta))
+
+
 def at_scale(
     mechanism: Gibbs, schema: Schema, persons: int, estimands: Sequence[Estimand], scale: float
 ) -> Plan:
     """The plan whose releases together are as one Gaussian of noise multiplier ``scale``; its ε is
     left open."""
     asked = question(mechanism, schema, estimands[0])
-    return _planned(mechanism, asked, persons, schema.max_rows_per_person, scale)
+    return _planned(Plan, mechanism, asked, persons, schema.max_rows_per_person, scale)
 
 
-def _planned(mechanism: Gibbs, asked: Question, persons: int, rows: int, scale: float) -> Plan:
+def _planned(
+    kind: type[P], mechanism: Gibbs, asked: Question, persons: int, rows: int, scale: float
+) -> P:
     summary_share, curvature_share, chain_share, information_share = asked.posing.shares
     mu = math.sqrt(chain_share) / scale
     reach = asked.posing.reach(persons / scale)
@@ -224,7 +295,7 @@ def _planned(mechanism: Gibbs, asked: Question, persons: int, rows: int, scale: 
 
     schedule = _schedule(mechanism, asked, rows, bound, persons / scale, mu)
     size, bent = _summary_size(asked), _curvature_size(asked, dimension)
-    return Plan(
+    return kind(
         guarantee="formal",
         persons=persons,
         rows=rows,
@@ -266,7 +337,7 @@ def _choose_bound(asked: Question, persons: int, rows: int, scale: float, dimens
     return min(max(least, math.sqrt(max(borne - posing.fixed, 0.0))), FARTHEST * least)
 
 
-def narrowed(found: Plan, count: float) -> Plan:
+def narrowed(found: P, count: float) -> P:
     """The plan for as many rows as were counted, with noise: a frame may hold far more persons.
 
     A baseline has no more levels than they can tell apart. What is charged stays: sums of fewer

@@ -48,6 +48,7 @@ class Posterior(Protocol):
 
     Attributes:
         dimension: p of θ.
+        weight: w (N,), one for each row.
         start: θ₀ (p,), public.
         ridge: λ.
         reach: bound on the norm of one row's gradient; over n, and k-fold, it is the sensitivity.
@@ -56,6 +57,8 @@ class Posterior(Protocol):
 
     @property
     def dimension(self) -> int: ...
+    @property
+    def weight(self) -> Any: ...
     @property
     def start(self) -> Array: ...
     @property
@@ -78,6 +81,15 @@ class Posterior(Protocol):
     def prior_curvature(self, theta: Array) -> Array:
         """(p, p) what the public terms add to the Hessian, the ridge among it."""
 
+    def row_gradients(self, theta: Array, part: slice) -> Array:
+        """Each row's own gradient (rows, p), in units of :attr:`reach`: of norm at most 1.
+
+        A row's is computed by itself, so that it is the same whichever rows stand beside it.
+        """
+
+    def prior_gradient(self, theta: Array) -> Array:
+        """(p,) what the public terms add to ∇F: ∇F = reach/n · Σ over rows of their own + this."""
+
 
 def weights(x: Array, bound: float) -> Array:
     """min(1, (X/‖x‖)²) of rows (N, q)."""
@@ -91,6 +103,11 @@ def _until(hazard: Any, most: float) -> Any:
     xp = library_of(hazard)
     left = most - (xp.cumsum(hazard, 1) - hazard)
     return xp.minimum(hazard, xp.clip(left, 0.0, None))
+
+
+def _multiply_rows(rows: Any, theta: Any) -> Any:
+    """rows · θ, (N,): a matrix product may round a row by where it stands, and this does not."""
+    return (rows * theta).sum(1)
 
 
 def _numpy(array: Any) -> Array:
@@ -158,6 +175,18 @@ class Regression:
         found: Array = total + self.ridge * (theta - self.start) + public
         return found
 
+    def row_gradients(self, theta: Array, part: slice) -> Array:
+        a = self.design[part]
+        z = self.family.cut_off(_multiply_rows(a, self._like(theta)))
+        slope = self.weight[part] * self.family.slope(z, self.outcome[part], self.limit)
+        found: Array = _numpy(a) * _numpy(slope)[:, None] / self.reach
+        return found
+
+    def prior_gradient(self, theta: Array) -> Array:
+        public = self.family.public_slope(theta, self.events, self.persons)
+        found: Array = self.ridge * (theta - self.start) + public
+        return found
+
     def loss(self, theta: Array) -> float:
         z = self.family.cut_off(self._predictor(theta))
         values = self.family.loss(z, self.outcome, self.limit)
@@ -168,7 +197,8 @@ class Regression:
     def information(self, theta: Array, cap: float, part: slice) -> Array:
         xp = library_of(self.design)
         a = self.design[part]
-        z = xp.clip(a @ self._like(theta), -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
+        z = _multiply_rows(a, self._like(theta))
+        z = xp.clip(z, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
         bend = self.family.bend(z, self.outcome[part], self.limit)
         bent = xp.clip(bend, None, cap) * self.weight[part]
         first, second, factor = triangle(self.dimension)
@@ -179,7 +209,7 @@ class Regression:
 
     def residuals(self, theta: Array, part: slice) -> Array:
         """-φ', (rows,): of a linear model clip(y - z, ±L)."""
-        z = self.family.cut_off(self.design[part] @ self._like(theta))
+        z = self.family.cut_off(_multiply_rows(self.design[part], self._like(theta)))
         found: Array = -_numpy(self.family.slope(z, self.outcome[part], self.limit))
         return found
 
@@ -282,6 +312,16 @@ class Piecewise:
         found: Array = total + self.ridge * (theta - self.start)
         return found
 
+    def row_gradients(self, theta: Array, part: slice) -> Array:
+        excess = _numpy(self._excess(theta, part) * self.weight[part][:, None])
+        slopes = _numpy(self.covariates[part]) * excess.sum(1)[:, None]
+        found: Array = np.column_stack([excess, slopes]) / self.reach
+        return found
+
+    def prior_gradient(self, theta: Array) -> Array:
+        found: Array = self.ridge * (theta - self.start)
+        return found
+
     def loss(self, theta: Array) -> float:
         """F(θ); of which the gradient is the derivative unless follow-up is ``stopped``."""
         xp, z = library_of(self.hazard), self._predictors(theta)
@@ -318,20 +358,20 @@ class Piecewise:
         curvature: Array = self.ridge * np.eye(self.dimension)
         return curvature
 
-    def _excess(self, theta: Array) -> Any:
+    def _excess(self, theta: Array, part: slice | None = None) -> Any:
         """Expected less observed events, (N, J)."""
-        xp = library_of(self.hazard)
-        relative = xp.exp(self._predictors(theta))
+        xp, own = library_of(self.hazard), part or slice(None)
+        lived, died = self.hazard[own], self.died[own]
+        relative = xp.exp(self._predictors(theta, part))
         if not self.stopped:
-            return self.hazard * xp.clip(relative, None, self.relative) - self.died
-        hazard, most = self.hazard * relative, self.most * self.relative
+            return lived * xp.clip(relative, None, self.relative) - died
+        hazard, most = lived * relative, self.most * self.relative
         reached = hazard.sum(1) > most
-        return _until(hazard, most) - self.died * (~reached)[:, None]
+        return _until(hazard, most) - died * (~reached)[:, None]
 
     def _predictors(self, theta: Array, part: slice | None = None) -> Any:
         xp, j = library_of(self.hazard), self.pieces
         x = self.covariates if part is None else self.covariates[part]
         like = theta if isinstance(x, np.ndarray) else x.new_tensor(theta)
-        return xp.clip(
-            like[None, :j] + (x @ like[j:])[:, None], -LARGEST_PREDICTOR, LARGEST_PREDICTOR
-        )
+        z = x @ like[j:] if part is None else _multiply_rows(x, like[j:])
+        return xp.clip(like[None, :j] + z[:, None], -LARGEST_PREDICTOR, LARGEST_PREDICTOR)

@@ -19,7 +19,7 @@ from penstock.mechanisms.gibbs.plan import (
 )
 from penstock.mechanisms.gibbs.posing import Loss, Rows, Standardised, Summaries
 from penstock.mechanisms.gibbs.posterior import Piecewise, Regression, weights
-from penstock.mechanisms.gibbs.sums import add_up
+from penstock.mechanisms.gibbs.sums import ask_rows
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 
@@ -165,8 +165,7 @@ def release_curvature(
             found = np.column_stack([found, EXTRA * beside])
         return found / norm
 
-    rows = plan.persons * plan.rows
-    total = norm * measurement(add_up(rows, size, contributions), noise)
+    total = norm * ask_rows(measurement, len(posterior.weight), contributions, size, noise)
     beside = float(total[-1]) / EXTRA if extra else 0.0
     triangular = total[:-1] if extra else total
     unit = cap * posterior.squared / plan.persons

@@ -17,18 +17,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.base.errors import InvalidEvent, InvalidInput, Problem
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.frames import check_shapes
 from penstock.mechanisms.gibbs.curvature import definite, share_of_start
 from penstock.mechanisms.gibbs.design import read, reporting
 from penstock.mechanisms.gibbs.langevin import (
     Ended,
     Preconditioner,
     Schedule,
+    WholeSteps,
     carried,
     descend,
 )
 from penstock.mechanisms.gibbs.plan import (
     Plan,
+    WholePlan,
     curvature_norm,
     largest_bend,
     narrowed,
@@ -42,9 +45,10 @@ from penstock.mechanisms.gibbs.preparation import (
     release_curvature,
 )
 from penstock.mechanisms.gibbs.summaries import summarise
-from penstock.mechanisms.gibbs.sums import add_up
+from penstock.mechanisms.gibbs.sums import add_up, ask_rows
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import ANSWER
+from penstock.privacy.measurements import Whole, is_known
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Encoding
 
@@ -91,18 +95,14 @@ def run(
     charged as ``plan.events``. Whatever the rows hold, the answer is finite.
 
     Args:
-        rows: (n, k, d), encoded; present: (n, k). n and k are the plan's.
+        rows: (n, k, d), encoded; present: (n, k). n and k are the plan's; of many sites' frame each
+            has its part.
         device: where the chain's gradients are computed, in float64.
 
     Raises:
         InvalidInput: shapes that are not the plan's.
     """
-    shape = (plan.persons, plan.rows, encoding.d)
-    if rows.shape != shape or present.shape != shape[:2]:
-        problem = Problem(
-            "rows", "not of the plan's shape", value=str(rows.shape), bound=str(shape)
-        )
-        raise InvalidInput("run", [problem])
+    check_shapes(plan, encoding, rows, present, noise)
     coded = encoding.decode(rows.reshape(-1, encoding.d))
     estimate, covariance, doubts = answer(
         plan, read(plan.asked, coded, present.reshape(-1)), noise, progress, device
@@ -133,6 +133,8 @@ def answer(
     check_smooth(plan, posterior)
     how = preconditioner(posterior, curvature, spread) if plan.preconditioned else None
 
+    whole = _add_up_steps(plan, posterior, noise) if isinstance(plan, WholePlan) else None
+
     def go(origin: Array, schedule: Schedule, how: Preconditioner | None, done: int = 0) -> Ended:
         def told(step: int, _: int) -> None:
             if progress is not None:
@@ -140,7 +142,8 @@ def answer(
 
         longest = LONGEST if done < plan.approach else math.inf
         gradient, unit = posterior.gradient, posterior.reach
-        return descend(gradient, origin, schedule, unit, noise, how, told, longest)
+        asked = None if whole is None else whole.part(done, done + schedule.steps)
+        return descend(gradient, origin, schedule, unit, noise, how, told, longest, asked)
 
     def know(theta: Array) -> Known:
         return _information(plan, rows, seen, posterior, curvature, spread, theta, noise)
@@ -168,6 +171,22 @@ def answer(
         columns = np.maximum(columns, min(1 - 1 / known.dispersion, MOST_DISPERSED))
     doubts = np.append(np.zeros(len(matrix) - plan.asked.columns), columns)
     return matrix @ estimate + shift, matrix @ covariance @ matrix.T, doubts
+
+
+def _add_up_steps(plan: WholePlan, posterior: Posterior, noise: NoiseSource) -> WholeSteps:
+    """The chain's steps as sums of whole numbers; of one that is known no row is looked at."""
+    rows, p = len(posterior.weight), plan.dimension
+
+    def sum_rows(theta: Array) -> Whole:
+        if is_known(noise):
+            return np.zeros(p, dtype=np.int64)
+        return add_up(rows, p, lambda part: posterior.row_gradients(theta, part))
+
+    def read_gradient(theta: Array, total: Array) -> Array:
+        found: Array = posterior.reach / plan.persons * total + posterior.prior_gradient(theta)
+        return found
+
+    return WholeSteps(plan.steps, sum_rows, read_gradient)
 
 
 def check_smooth(plan: Plan, posterior: Posterior) -> None:
@@ -253,7 +272,7 @@ def _information(
         weight = posterior.weights(part)
         return np.column_stack([weight * found**2, weight]) / math.sqrt(2)
 
-    total = plan.information(add_up(len(rows.y), 2, contributions), noise)
+    total = ask_rows(plan.information, len(rows.y), contributions, 2, noise)
     sd = plan.information.sd
     share = max(float(total[0]), 0.05 * sd) / max(float(total[1]), sd)
     return Known(curvature, spread, share * posterior.limit**2)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.gibbs.plan import Plan, summary_norm
 from penstock.mechanisms.gibbs.posing import Rows, Summaries
-from penstock.mechanisms.gibbs.sums import add_up
+from penstock.mechanisms.gibbs.sums import ask_rows
 from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
@@ -27,7 +27,7 @@ def summarise(plan: Plan, rows: Rows, noise: NoiseSource) -> Summaries:
         return np.column_stack(blocks) / norm
 
     asks = plan.summaries
-    total = norm * asks(add_up(len(rows.y), plan.summary_size, contributions), noise)
+    total = norm * ask_rows(asks, len(rows.y), contributions, plan.summary_size, noise)
     sd = norm * asks.noise_multiplier * asks.sensitivity
     count = max(float(total[0]), sd, 1.0)
     mean = np.clip(total[1 : 1 + q] / count, -1.0, 1.0)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent
-from penstock.privacy.measurements import WholeSum
+from penstock.privacy.measurements import WholeSum, is_known
+from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
 
@@ -63,3 +64,15 @@ def add_up(rows: int, size: int, contributions: Contributions) -> NDArray[np.int
         whole = np.rint(np.where(usable[:, None], part, 0.0) / UNIT)
         total += whole.astype(np.int64).sum(axis=0)
     return total
+
+
+def ask_rows(
+    asks: WholeSum, rows: int, contributions: Contributions, size: int, noise: NoiseSource
+) -> Array:
+    """The noisy sum of all rows' contributions, as :func:`add_up` has them, in the bound's units.
+
+    Where many sites have added it up already, no row is looked at.
+    """
+    known = is_known(noise)
+    total = np.zeros(size, dtype=np.int64) if known else add_up(rows, size, contributions)
+    return asks(total, noise)

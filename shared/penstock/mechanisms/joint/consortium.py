@@ -150,12 +150,13 @@ class Consortium:
             asked.size,
         )
 
-    def join(self, asked: Asked[S], *, told: bool = True) -> Asked[S]:
-        """The same questions of the rows of all sites, each within strata of sites.
+    def join(self, asked: Asked[S], *, told: bool = True, strata: bool = True) -> Asked[S]:
+        """The same questions of the rows of all sites, each within sites.
 
         Args:
             told: whether rows say of which site they are. If not, nothing is added, and nothing
-                can be within strata of it.
+                can be within sites.
+            strata: whether regressions have strata of sites; if not, they adjust for them.
 
         Raises:
             InvalidInput: a column has the name that says of which site a row is.
@@ -171,13 +172,15 @@ class Consortium:
         return replace(
             asked,
             schema=schema,
-            estimands=tuple(map(_stratify, asked.estimands)),
+            estimands=tuple(_ask_within(each, strata=strata) for each in asked.estimands),
             apart_by=SITE if self.heterogeneity else "",
         )
 
 
-def _stratify(estimand: Estimand) -> Estimand:
+def _ask_within(estimand: Estimand, *, strata: bool) -> Estimand:
     """A regression within sites; what has no regression is of all rows."""
     if not estimand.regression.contrasts:
         return estimand
+    if not strata:
+        return replace(estimand, adjust=(*estimand.adjust, SITE))
     return replace(estimand, strata=(*estimand.strata, SITE))

@@ -63,7 +63,8 @@ def plan_jointly(
         raise _refuse(mechanism, f"Use {_name_others(mechanism)}")
     if instead := mechanism.instead_of_sums(asked.settings):
         raise _refuse(mechanism, instead)
-    joined = consortium.join(asked, told=mechanism.tells_site(asked))
+    told, strata = mechanism.tells_site(asked), mechanism.stratifies
+    joined = consortium.join(asked, told=told, strata=strata)
     problems = [*joined.settings.problems(joined.schema, joined.estimands)]
     for estimand in joined.estimands:
         found = estimand_problems(estimand, joined.schema.columns)

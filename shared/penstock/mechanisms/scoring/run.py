@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
-from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.frames import check_shapes
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import (
     ADDED,
@@ -47,7 +47,7 @@ from penstock.mechanisms.structured.matching import Inquiry, ask_outcome
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.mechanisms.structured.regressors import Design
 from penstock.mechanisms.structured.run import Model, fit, make_persons
-from penstock.privacy.measurements import Exchange, WholeSum
+from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.questions.grammar import read_where
 from penstock.questions.terms import find_subgroup
@@ -94,14 +94,7 @@ def run(
     Raises:
         InvalidInput: shapes that are not the plan's.
     """
-    # Of many sites' frame each has its part.
-    own = min(len(rows), plan.persons) if isinstance(noise, Exchange) else plan.persons
-    shape = (own, plan.rows, encoding.d)
-    if rows.shape != shape or present.shape != shape[:2]:
-        problem = Problem(
-            "rows", "not of the plan's shape", value=str(rows.shape), bound=str(shape)
-        )
-        raise InvalidInput("run", [problem])
+    check_shapes(plan, encoding, rows, present, noise)
     coded = encoding.decode(rows.reshape(-1, encoding.d))
     found, apart = answer_apart(plan, coded, present.ravel(), noise)
     if progress is not None:

@@ -23,12 +23,12 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.frames import check_shapes
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
 from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.dependence import Dependence, fit
 from penstock.mechanisms.trajectory.followed import Followed, follow
-from penstock.mechanisms.trajectory.frames import check_shapes
 from penstock.mechanisms.trajectory.histories import order_persons
 from penstock.mechanisms.trajectory.least_motion import walk_between
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan

@@ -34,11 +34,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from penstock.mechanisms.frames import check_shapes
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
-from penstock.mechanisms.trajectory.frames import check_shapes
 from penstock.mechanisms.trajectory.particle_tables import Model, table, walk
 from penstock.mechanisms.trajectory.paths import couple
 from penstock.mechanisms.trajectory.plan import Plan

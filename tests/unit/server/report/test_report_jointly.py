@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,15 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.support.concluded import NAMES, PERSONS, TRUTH, Concluded, add_up_answers, add_up_tables
+from tests.support.concluded import (
+    NAMES,
+    PERSONS,
+    TRUTH,
+    Concluded,
+    add_up_answers,
+    add_up_chain,
+    add_up_tables,
+)
 from tests.unit.server.report.test_report import Page, built, inputs
 
 from penstock.inference.combine import SiteEstimate
@@ -24,8 +33,9 @@ from penstock.questions.estimation import estimate
 from penstock.study.scope import GLOBAL, Scope
 from penstock_server.analysis.lost_parts import spread_lost
 from penstock_server.analysis.site_effects import SiteEffect, SiteEffects
-from penstock_server.mechanisms.answered import read_apart
+from penstock_server.mechanisms.answered import read_answer, read_apart
 from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.composition import complete_report, report_schema
 from penstock_server.report.html import render
 from penstock_server.report.inputs import JointRelease, ReportInputs, SiteInput
@@ -84,6 +94,30 @@ def test_the_answer_is_the_releases(answers: tuple[Report, Upload]) -> None:
     assert odds["adjusted"].endswith("a baseline for each Site")
     assert asked["ill"]["random"]["method"] == "total"
     assert "of the number in the rows of all 4 sites together" in asked["ill"]["sentence"]
+
+
+def test_a_chain_of_all_sites_has_one_answer(tmp_path: Path) -> None:
+    """Its last term, adjusted for sites; and what is pulled names each site that it is told of."""
+    made = add_up_chain()
+    report, upload = make(made, tmp_path)
+    told, covariance = read_answer(upload)
+    hazard, [row] = named(report)["hazard"], named(report)["hazard"]["sites"]
+    assert row["coefficient"]["estimate"] == told[-1]
+    assert hazard["random"]["se"] == pytest.approx(math.sqrt(covariance[-1, -1]), rel=1e-9)
+    assert abs(told[-1] - TRUTH["hazard"]) < 4 * math.sqrt(covariance[-1, -1])
+    assert "Site" in hazard["adjusted"]
+    [west] = [part for part in report["joint"]["parts"] if part["site"] == "west"]
+    assert (west["state"], west["missed"]) == ("timed-out", [*range(15, 20)])
+    text = json.dumps(report)
+    assert "all sites added up what their rows pull" in text
+    assert "All sites together answered this one question" in text
+    study, _ = join_study(made.study)
+    results = kind_of(study).load_results()
+    results.export(lambda: iter([upload]), tmp_path, "all")
+    coefficients = (tmp_path / "coefficients.csv").read_text()
+    assert {f"site={name}" for name in NAMES[1:]} <= set(re.findall(r"site=\w+", coefficients))
+    described = results.describe(report, "all")
+    assert "nothing to pool" in described["combining"]
 
 
 GOLDEN = {
