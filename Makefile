@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format docs proto bundle bench reproduce clean
+.PHONY: help setup r demo test soak lint format docs proto bundle bench reproduce clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,11 @@ $(LINT)/.ready: pyproject.toml
 	touch $@
 
 setup: $(VENV)/.ready ## install into .venv
+
+# Without R the tests of its worked example are skipped.
+r: ## R, survival and metafor for the worked examples, by apt-get; Debian, as root
+	apt-get -q update
+	DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends r-base-core r-cran-survival r-cran-metafor r-cran-jsonlite
 
 demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between them, one report
 	$(BIN)/penstock demo --out penstock-demo

@@ -43,27 +43,48 @@ INTERVALS: Json = {
     "refit was made. They are not further copies: they only show how far the mechanism errs.",
     "rule": "At each site estimate every copy j (q_j, with variance u_j) and every refit b "
     "(r_b, with variance v_b) by the same analysis; c(b) is the copy that refit b was made of.",
+    "failed": "A table has no estimate where its fit fails, or its coefficient is not identified. "
+    "m counts copies with one, B refits with one of whose copy there is one, too. Where either is "
+    "less than half of the tables, the site has no answer.",
     "estimate": "q = mean of q_j over the m copies; u = mean of u_j",
     "square": "S = mean of (r_b - q_c(b))^2 over the B refits",
     "known": "K = {fresh}mean of v_b: what sampling a table alone contributes",
+    "drawing": "Of two sites or more that answer, each S is drawn to what the others show, D/u "
+    "going as 1/n, with n the mean of a copy's complete rows, rounded: c = max(0, median over "
+    "sites of (S/K/(1 - 2/(9B))^3 - 1) n) and G = K (1 + c/n), for each estimand; e = the sum over "
+    "estimands of [sum over its k sites of (log(S/G) - their mean of it)^2, less (k - 1) times "
+    "their mean of trigamma(B/2)], over the sum of k - 1; f = 2 x where trigamma(x) = e, infinite "
+    "where e <= 0; g = min(f, B). Then (B S + g G)/(B + g) stands for S, and B + g for B, in all "
+    "that follows (Smyth 2004). The estimands are the study's own, and the one that is asked.",
     "mechanism_variance": "D = max(0, S - K)",
     "variance": "T = u (1 + 1/m) + D",
     "df": "nu = 2 T^2 / V, where s = max(S, K) sqrt(2/B), a = D/s, and V = s^2 ((a^2 + 1) Phi(a) + "
     "a phi(a) - (a Phi(a) + phi(a))^2), with Phi and phi the normal distribution and density",
     "interval": "q -+ t(nu) sqrt(T), with t(nu) the quantile of Student's t",
-    "pooling": "With w = 1/T at each of k sites, h = w/sum(w), L = sum of (1 - h)^2/nu and A = "
-    "sum of h (1 - h)/nu: Q = sum of w (q - mean)^2 has mean k - 1 + 2L where all sites share one "
-    "effect, and Q/(k - 1)/(1 + 2 (k - 2) L/(k^2 - 1)) is about F(k - 1, (k^2 - 1)/(3L)) (Welch "
-    "1951); the weighted mean has variance (1 + 4A)/sum(w) and 1/sum(h^2/nu) degrees of freedom "
-    "(Meier 1953).",
-    "report": "The report also draws each site's S to what the other sites show, D/u going as 1/n "
-    "(Smyth 2004), which gives more degrees of freedom; without that the rule above is valid, and "
-    "its intervals are slightly wider.",
+    "tau2": "Of k sites, the tau2 >= 0 at which the sum of log w, less the sum of w (q - mean)^2, "
+    "less log(sum(w)), is highest (REML), where w = 1/(T + tau2) and mean = sum(w q)/sum(w)",
+    "pooling": "With h = w/sum(w) and z = (T w)^2/nu, L = sum of (1 - h)^2 z, A = sum of "
+    "h (1 - h) z and R = sum of w (q - mean)^2/(k - 1): se^2 = max(1 + 4A, R max(0, 1 + 4A - "
+    "2L/(k - 1)))/sum(w), and the interval is mean -+ t(k - 1) se (Hartung & Knapp 2001, floored; "
+    "Welch 1951 and Meier 1953 of variances that are estimates). One site has its own interval.",
+    "prediction": "Of a further site, from three on: mean -+ t(k - 2) sqrt(tau2 + se^2) (Higgins, "
+    "Thompson & Spiegelhalter 2009)",
+    "fixed": "With tau2 = 0: Q = sum of w (q - mean)^2 has mean k - 1 + 2L where all sites share "
+    "one effect, and Q/(k - 1)/(1 + 2 (k - 2) L/(k^2 - 1)) is about F(k - 1, (k^2 - 1)/(3L)); the "
+    "weighted mean has variance (1 + 4A)/sum(w) and 1/sum(h^2/nu) degrees of freedom.",
+    "totals": "Of counts T = u/m + D, with a = (S - K)/s, lambda = phi(a)/Phi(a), D = s (a + "
+    "lambda) and V = s^2 max(.001, 1 - a lambda - lambda^2); sites' q and T are added up, with "
+    "sum(T)^2/sum(T^2/nu) degrees of freedom (Satterthwaite 1946).",
+    "report": "The report and `penstock analyse` follow this rule. Without `drawing` it is valid, "
+    "too, and its intervals are slightly wider.",
+    "examples": "docs/examples of Penstock's sources follow it in Python and in R.",
     "holds": "where the mechanism's model contains the truth. What the model cannot hold (an "
     "interaction, say) is missing from copies and refits alike.",
     "older": "A `_copy` of 0 marks releases of before wire 1.1, whose refits had rows drawn anew: "
-    "there S = mean of (r_b - q)^2 and K = mean of v_b (1 + n_b/n) + u/m, where n_b and n are the "
-    "rows of the refit and of a copy: (2 + 1/m) u where they are as many.",
+    "there S = mean of (r_b - q)^2, and K has mean of v_b n_b/n + u/m more, where n_b and n are "
+    "the rows of the refit and of a copy: with `known` as above it is (2 + 1/m) u where they are "
+    "as many. With M = u/m and E = max(S, K) - M, (E + M)^2/((B - 1)(E/B)^2 + (E/B + M)^2) stands "
+    "for B.",
 }
 
 WHOSE = "imagined person of the copy whose row it is, from 1; the same number elsewhere is another"
@@ -78,9 +99,11 @@ JOINTLY: Json = {
     "v_b) by the same analysis, regressions within strata of `site`; c(b) is the copy that refit b "
     "was made of.",
     "pooling": "There is one release of all sites, and nothing to pool.",
-    "report": "The report's own intervals are by this rule, but for those of counts.",
+    "report": "The report's own intervals are by this rule.",
 }
 """What is other where all sites made one release."""
+SEVERAL = ("drawing", "tau2", "prediction", "fixed")
+"""What there is to say of several sites alone."""
 
 HELD = (
     "What the tables hold of an effect. Into each site's released model effects of known size were "
@@ -159,4 +182,7 @@ def intervals(fresh: float, *, joint: bool = False) -> Json:
     # Persons' own latents are the same in every table: less of its sampling is new.
     share = f"{fresh:g} " if fresh < 1 else ""
     known = {"known": INTERVALS["known"].format(fresh=share)}
-    return INTERVALS | known | (JOINTLY if joint else {})
+    found = INTERVALS | known
+    if not joint:
+        return found
+    return {key: text for key, text in found.items() if key not in SEVERAL} | JOINTLY

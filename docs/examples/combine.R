@@ -1,0 +1,228 @@
+# What `penstock analyse` does with pulled tables, without Penstock: R, survival, metafor, jsonlite.
+#
+#     Rscript combine.R FOLDER QUESTION... > answers.csv
+#
+# FOLDER is what `penstock pull STUDY --refits --out FOLDER` wrote. A QUESTION is a regression, and
+# asks for the coefficient of its last term:
+#
+#     'cox: Surv(years, died) ~ age + smoker'   'logistic: smoker ~ age'   'ols: sbp ~ age + smoker'
+#
+# An answer has a row for each site, and one without a site: all sites together. To ask something
+# else, change `fit`; the rest stays as it is. combine.py is the same in Python. The rule is in
+# docs/analyse.md. In Debian it needs r-base-core, r-cran-survival, r-cran-metafor, r-cran-jsonlite.
+
+suppressPackageStartupMessages({
+  library(jsonlite)
+  library(survival)
+  library(metafor)
+})
+
+LEVEL <- 0.95
+
+# -- 1. One table: an estimate and its variance -------------------------------------------------
+
+# The last term's coefficient: (estimate, variance, complete rows); NA where there is none.
+fit <- function(question, rows) {
+  model <- trimws(sub(":.*", "", question))
+  formula <- as.formula(sub("^[^:]*:", "", question))
+  rows <- rows[complete.cases(rows[all.vars(formula)]), ]
+  n <- nrow(rows)
+  nothing <- c(NA, NA, n)
+  if (n < 10) return(nothing)
+  # By hand, since lm and glm leave out levels that a table has none of: another one would be first.
+  design <- model.matrix(formula[-2], rows)
+  told <- qr(design)
+  kept <- sort(told$pivot[seq_len(told$rank)]) # what no columns before them tell
+  if (!ncol(design) %in% kept || n < length(kept) + 2) return(nothing)
+  x <- design[, kept, drop = FALSE]
+  y <- eval(formula[[2]], rows)
+  if (is.factor(y)) y <- as.numeric(y != levels(y)[1])
+  ones <- if (model == "cox") sum(y[, "status"]) else sum(y)
+  few <- if (model == "cox") ones else min(ones, n - ones)
+  if (model != "ols" && few < max(1, length(kept) - 1)) return(nothing)
+  found <- tryCatch(suppressWarnings(switch(model,
+    # Defaults stop where the likelihood moves by 1e-9, and then the estimate by far more.
+    cox = coxph(y ~ x[, -1], ties = "efron", control = coxph.control(eps = 1e-12, iter.max = 50)),
+    logistic = {
+      first <- glm(y ~ 0 + x, binomial, control = glm.control(1e-14, 100))
+      # A glm's variance is of the step before its last one: once more, from where it ended.
+      glm(y ~ 0 + x, binomial, etastart = first$linear.predictors)
+    },
+    ols = lm(y ~ 0 + x)
+  )), error = function(problem) NULL)
+  if (is.null(found)) return(nothing)
+  estimate <- coef(found)[length(coef(found))]
+  variance <- vcov(found)[length(coef(found)), length(coef(found))]
+  # Separated, or nearly a sum of others: ten thousand times a balanced column's variance.
+  told <- if (model == "cox") ones else if (model == "logistic") ones * (n - ones) / n else Inf
+  spread <- mean((design[, ncol(design)] - mean(design[, ncol(design)]))^2)
+  if (is.finite(told) && !isTRUE(variance * spread <= 1e4 / told)) return(nothing)
+  c(estimate, variance, n)
+}
+
+# -- 2. One site: its copies, and what its refits are off by ------------------------------------
+
+measure <- function(question, copies, refits, made_of, fresh) {
+  fits <- sapply(copies, function(rows) fit(question, rows))
+  again <- sapply(refits, function(rows) fit(question, rows))
+  good <- fits[2, ] > 0 & !is.na(fits[2, ])
+  at <- match(made_of, names(copies))
+  pairs <- again[2, ] > 0 & !is.na(again[2, ]) & good[at]
+  m <- sum(good)
+  b <- sum(pairs)
+  if (2 * m < length(copies) || 2 * b < length(refits) || b == 0) return(NULL)
+  within <- mean(fits[2, good])
+  data.frame(
+    n = round(mean(fits[3, good])),
+    estimate = mean(fits[1, good]),
+    within = within,
+    plain = within * (1 + 1 / m),
+    square = mean((again[1, pairs] - fits[1, at][pairs])^2),
+    known = fresh * mean(again[2, pairs]),
+    b = b
+  )
+}
+
+# -- 3. All sites: each square is drawn to what the others show ---------------------------------
+
+# Adds `drawn` and `weight`; found: a table of sites for each question.
+draw_squares <- function(found) {
+  excess <- 0
+  freedom <- 0
+  for (question in names(found)) {
+    sites <- found[[question]]
+    sites$goal <- NA
+    if (nrow(sites) >= 2) {
+      middle <- (1 - 2 / (9 * sites$b))^3 # the median of chi-squared(b)/b
+      common <- max(0, median((sites$square / sites$known / middle - 1) * sites$n))
+      sites$goal <- sites$known * (1 + common / sites$n)
+      logs <- log(pmax(sites$square, 1e-300) / sites$goal)
+      others <- nrow(sites) - 1
+      excess <- excess + sum((logs - mean(logs))^2) - others * mean(trigamma(sites$b / 2))
+      freedom <- freedom + others
+    }
+    found[[question]] <- sites
+  }
+  prior <- if (freedom == 0) 0 else if (excess <= 0) Inf else 2 * invert_trigamma(excess / freedom)
+  lapply(found, function(sites) {
+    sites$weight <- ifelse(is.na(sites$goal), 0, pmin(prior, sites$b))
+    drawn <- (sites$b * sites$square + sites$weight * sites$goal) / (sites$b + sites$weight)
+    sites$drawn <- ifelse(is.na(sites$goal), sites$square, drawn)
+    sites
+  })
+}
+
+invert_trigamma <- function(value) {
+  miss <- function(log_x) log(trigamma(exp(log_x))) - log(value)
+  exp(uniroot(miss, c(-20, 20), tol = 1e-14, maxiter = 10000)$root)
+}
+
+# -- 4. Each site's variance and degrees of freedom ---------------------------------------------
+
+# With the mechanism's variance: how far refits are off beyond sampling.
+widen <- function(sites) {
+  sd <- pmax(sites$drawn, sites$known) * sqrt(2 / (sites$b + sites$weight))
+  sites$mechanism_variance <- pmax(0, sites$drawn - sites$known)
+  variance <- sites$plain + sites$mechanism_variance
+  a <- pmin(sites$mechanism_variance / sd, 40)
+  cut <- (a^2 + 1) * pnorm(a) + a * dnorm(a) - (a * pnorm(a) + dnorm(a))^2
+  sites$se <- sqrt(variance)
+  sites$df <- 2 * (variance / sd)^2 / cut
+  sites
+}
+
+# -- 5. Sites together ---------------------------------------------------------------------------
+
+# REML, and the Hartung-Knapp interval that is floored (metafor's test = "adhoc"); of variances that
+# are estimates, which metafor does not know: where all df are infinite, it is metafor's own.
+pool <- function(y, v, nu) {
+  k <- length(y)
+  if (k == 1) return(data.frame(estimate = y, se = sqrt(v), df = nu, tau2 = 0))
+  near <- 1e-13 * (mean(v) + var(y))
+  model <- rma(y, v, method = "REML", control = list(threshold = near, maxiter = 10000))
+  tau2 <- model$tau2
+  mean <- as.numeric(model$beta)
+  w <- 1 / (v + tau2)
+  h <- w / sum(w)
+  unknown <- (v * w)^2 / nu
+  least <- 1 + 4 * sum(h * (1 - h) * unknown)
+  spread <- sum(w * (y - mean)^2) / (k - 1) * max(0, least - 2 * sum((1 - h)^2 * unknown) / (k - 1))
+  se <- sqrt(max(least, spread) / sum(w))
+  found <- data.frame(estimate = mean, se = se, df = k - 1, tau2 = tau2)
+  if (k >= 3) {
+    half <- qt(0.5 + LEVEL / 2, k - 2) * sqrt(tau2 + se^2)
+    found$prediction_low <- mean - half
+    found$prediction_high <- mean + half
+  }
+  found
+}
+
+# -- the files -----------------------------------------------------------------------------------
+
+read_rows <- function(folder) {
+  read <- function(name) {
+    read.csv(file.path(folder, name), colClasses = "character", na.strings = "",
+             check.names = FALSE, encoding = "UTF-8")
+  }
+  refits <- read("refits.csv")
+  if (any(refits[["_copy"]] == "0")) stop("an older release: follow `older` in dictionary.json")
+  copies <- read("pooled.csv")
+  copies[["_refit"]] <- "0"
+  rows <- rbind(copies[names(refits)], refits)
+  columns <- fromJSON(file.path(folder, "dictionary.json"), simplifyDataFrame = FALSE)$columns
+  levelled <- Filter(function(column) !is.null(column$levels), columns)
+  for (column in levelled) {
+    # In the study's order: the first is what others are compared with. In a CSV file a level that
+    # a spreadsheet would take for a formula has a ' before it.
+    labels <- rows[[column$name]]
+    labels <- ifelse(labels %in% column$levels, labels, sub("^'", "", labels))
+    rows[[column$name]] <- factor(labels, column$levels)
+    if (column$kind %in% c("ordered", "event")) {
+      rows[[column$name]] <- as.numeric(rows[[column$name]]) - 1
+    }
+  }
+  numbers <- setdiff(names(rows), c("_site", sapply(levelled, function(column) column$name)))
+  rows[numbers] <- lapply(rows[numbers], as.numeric)
+  rows
+}
+
+main <- function(folder, questions) {
+  unknown <- setdiff(trimws(sub(":.*", "", questions)), c("cox", "logistic", "ols"))
+  if (length(unknown) > 0) stop(unknown[1], ": ask for cox, logistic or ols")
+  rows <- read_rows(folder)
+  fresh <- fromJSON(file.path(folder, "study.json"))$fresh
+  found <- list()
+  for (question in questions) {
+    for (site in unique(rows[["_site"]])) {
+      own <- rows[rows[["_site"]] == site, ]
+      copies <- own[own[["_refit"]] == 0, ]
+      refits <- own[own[["_refit"]] > 0, ]
+      made_of <- tapply(refits[["_copy"]], refits[["_refit"]], min)
+      one <- measure(question, split(copies, copies[["_copy"]]), split(refits, refits[["_refit"]]),
+                     made_of, fresh)
+      if (!is.null(one)) found[[question]] <- rbind(found[[question]], cbind(site = site, one))
+    }
+  }
+  if (length(found) == 0) stop("no site has an estimate")
+  columns <- c("question", "site", "n", "estimate", "se", "df", "low", "high",
+               "mechanism_variance", "tau2", "prediction_low", "prediction_high")
+  found <- lapply(draw_squares(found), widen)
+  answers <- do.call(rbind, lapply(names(found), function(question) {
+    sites <- found[[question]]
+    together <- pool(sites$estimate, sites$se^2, sites$df)
+    fill <- function(part) {
+      part[setdiff(columns, names(part))] <- NA
+      part[columns]
+    }
+    both <- rbind(fill(sites), fill(together))
+    both$question <- question
+    both
+  }))
+  half <- qt(0.5 + LEVEL / 2, answers$df) * answers$se
+  answers$low <- answers$estimate - half
+  answers$high <- answers$estimate + half
+  write.csv(answers, row.names = FALSE, na = "")
+}
+
+given <- commandArgs(trailingOnly = TRUE)
+main(given[1], given[-1])

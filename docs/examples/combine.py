@@ -1,0 +1,274 @@
+"""What `penstock analyse` does with pulled tables, without Penstock: pandas, patsy, statsmodels.
+
+    python combine.py FOLDER QUESTION... > answers.csv
+
+FOLDER is what `penstock pull STUDY --refits --out FOLDER` wrote. A QUESTION is a regression, and
+asks for the coefficient of its last term:
+
+    'cox: Surv(years, died) ~ age + smoker'   'logistic: smoker ~ age'   'ols: sbp ~ age + smoker'
+
+An answer has a row for each site, and one without a site: all sites together. To ask something
+else, change `fit`; the rest stays as it is. combine.R is the same in R. The rule is in
+docs/analyse.md. It needs: pip install pandas pyarrow patsy statsmodels
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import warnings
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import patsy
+import statsmodels.api as sm
+from pandas.api.types import is_numeric_dtype
+from scipy import optimize, special, stats
+from statsmodels.tools.sm_exceptions import PerfectSeparationError
+
+LEVEL = 0.95
+
+
+# -- 1. One table: an estimate and its variance ------------------------------------------------
+
+
+def fit(question, rows):
+    """The last term's coefficient: (estimate, variance, complete rows); NaN where there is none."""
+    model, formula = (part.strip() for part in question.split(":", 1))
+    left, right = (part.strip() for part in formula.split("~"))
+    rows = rows.dropna(subset=[name for name in re.findall(r"\w+", formula) if name in rows])
+    timed = re.fullmatch(r"Surv\((\w+),\s*(\w+)\)", left)
+    y = rows[timed[1] if timed else left]
+    if isinstance(y.dtype, pd.CategoricalDtype):  # the first level against the others
+        y = (y.cat.codes > 0).astype(float)
+    n, nothing = len(rows), (np.nan, np.nan, len(rows))
+    if n < 10:
+        return nothing
+    design, kept = make_design(right, rows)
+    if kept[-1] != design.shape[1] - 1 or n < len(kept) + 2:
+        return nothing
+    ones = rows[timed[2]].sum() if model == "cox" else y.sum()
+    few = ones if model == "cox" else min(ones, n - ones)
+    if model != "ols" and few < max(1, len(kept) - 1):
+        return nothing
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if model == "cox":
+                x, died = design[:, kept[1:]], rows[timed[2]]
+                found, told = sm.PHReg(y, x, status=died, ties="efron").fit(), ones
+            elif model == "logistic":
+                found = sm.Logit(y, design[:, kept]).fit(disp=0, tol=1e-10, maxiter=100)
+                told = ones * (n - ones) / n
+            elif model == "ols":
+                found, told = sm.OLS(y, design[:, kept]).fit(), np.inf
+            else:
+                raise SystemExit(f"{model}: ask for cox, logistic or ols")
+    except (np.linalg.LinAlgError, PerfectSeparationError):
+        return nothing
+    estimate, variance = np.asarray(found.params)[-1], np.asarray(found.cov_params())[-1, -1]
+    # Separated, or nearly a sum of others: ten thousand times a balanced column's variance.
+    if told < np.inf and not variance * design[:, -1].var() <= 1e4 / told:
+        return nothing
+    return estimate, variance, n
+
+
+def make_design(right, rows):
+    """Columns as R makes them, the last term's last; and those that no columns before them tell."""
+    terms = patsy.ModelDesc.from_formula(right)
+    matrix = patsy.dmatrix(terms, rows)
+    asked = matrix.design_info.term_slices[terms.rhs_termlist[-1]].stop - 1
+    others = [place for place in range(matrix.shape[1]) if place != asked]
+    design, kept = np.asarray(matrix)[:, [*others, asked]], []
+    for place in range(design.shape[1]):
+        if np.linalg.matrix_rank(design[:, [*kept, place]]) > len(kept):
+            kept.append(place)
+    return design, kept
+
+
+# -- 2. One site: its copies, and what its refits are off by ------------------------------------
+
+
+def measure(question, copies, refits, fresh):
+    """What one site's tables say. copies: by number; refits: (number of the copy, table)."""
+    fits = {number: fit(question, table) for number, table in copies.items()}
+    good = {number: found for number, found in fits.items() if found[1] > 0}
+    again = [(fit(question, table), good.get(copy)) for copy, table in refits]
+    pairs = [(found, copy) for found, copy in again if found[1] > 0 and copy is not None]
+    m, b = len(good), len(pairs)
+    if 2 * m < len(fits) or 2 * b < len(again) or not pairs:
+        return None
+    within = np.mean([variance for _, variance, _ in good.values()])
+    return {
+        "n": round(np.mean([n for *_, n in good.values()])),
+        "estimate": np.mean([estimate for estimate, *_ in good.values()]),
+        "within": within,
+        "plain": within * (1 + 1 / m),
+        "square": np.mean([(found[0] - copy[0]) ** 2 for found, copy in pairs]),
+        "known": fresh * np.mean([found[1] for found, _ in pairs]),
+        "b": b,
+    }
+
+
+# -- 3. All sites: each square is drawn to what the others show ---------------------------------
+
+
+def draw_squares(found):
+    """Adds `drawn` and `weight` to each site's numbers; found: by question, by site."""
+    excess, freedom = 0.0, 0
+    for sites in found.values():
+        for site in sites.values():
+            site |= {"drawn": site["square"], "weight": 0.0, "goal": None}
+        if len(sites) < 2:
+            continue
+        common = max(0.0, np.median([_excess(site) for site in sites.values()]))
+        for site in sites.values():
+            site["goal"] = site["known"] * (1 + common / site["n"])
+        logs = np.log([max(site["square"], 1e-300) / site["goal"] for site in sites.values()])
+        chance = np.mean([special.polygamma(1, site["b"] / 2) for site in sites.values()])
+        excess += np.sum((logs - logs.mean()) ** 2) - (len(logs) - 1) * chance
+        freedom += len(logs) - 1
+    prior = 0.0 if freedom == 0 else np.inf
+    if excess > 0:
+        prior = 2 * invert_trigamma(excess / freedom)
+    for site in (site for sites in found.values() for site in sites.values()):
+        if site["goal"] is not None:
+            b, weight = site["b"], min(prior, site["b"])
+            site["drawn"] = (b * site["square"] + weight * site["goal"]) / (b + weight)
+            site["weight"] = weight
+
+
+def _excess(site):
+    middle = (1 - 2 / (9 * site["b"])) ** 3  # the median of chi-squared(b)/b
+    return (site["square"] / site["known"] / middle - 1) * site["n"]
+
+
+def invert_trigamma(value):
+    def miss(log):
+        return np.log(special.polygamma(1, np.exp(log))) - np.log(value)
+
+    return np.exp(optimize.brentq(miss, -20, 20, xtol=1e-14))
+
+
+# -- 4. Each site's variance and degrees of freedom --------------------------------------------
+
+
+def widen(site):
+    """With the mechanism's variance: how far refits are off beyond sampling."""
+    df = site["b"] + site["weight"]
+    sd = max(site["drawn"], site["known"]) * np.sqrt(2 / df)
+    mechanism = max(0.0, site["drawn"] - site["known"])
+    variance = site["plain"] + mechanism
+    a = min(mechanism / sd, 40.0)
+    below, density = stats.norm.cdf(a), stats.norm.pdf(a)
+    cut = (a**2 + 1) * below + a * density - (a * below + density) ** 2
+    return variance, mechanism, 2 * (variance / sd) ** 2 / cut
+
+
+# -- 5. Sites together ---------------------------------------------------------------------------
+
+
+def pool(y, v, nu):
+    """REML, and the Hartung-Knapp interval that is floored; of variances that are estimates."""
+    k, tau2 = len(y), estimate_tau2(y, v) if len(y) > 1 else 0.0
+    w = 1 / (v + tau2)
+    h, mean = w / w.sum(), np.sum(w * y) / w.sum()
+    unknown = (v * w) ** 2 / nu
+    least = 1 + 4 * np.sum(h * (1 - h) * unknown)
+    if k == 1:
+        return {"estimate": mean, "se": np.sqrt(1 / w.sum()), "df": nu[0], "tau2": tau2}
+    spread = np.sum(w * (y - mean) ** 2) / (k - 1)
+    spread *= max(0.0, least - 2 * np.sum((1 - h) ** 2 * unknown) / (k - 1))
+    se = np.sqrt(max(least, spread) / w.sum())
+    found = {"estimate": mean, "se": se, "df": k - 1, "tau2": tau2}
+    if k >= 3:
+        half = stats.t.ppf(0.5 + LEVEL / 2, k - 2) * np.sqrt(tau2 + se**2)
+        found |= {"prediction_low": mean - half, "prediction_high": mean + half}
+    return found
+
+
+def estimate_tau2(y, v):
+    """Where the restricted likelihood is highest; it may have several maxima."""
+
+    def score(tau2):
+        w = 1 / (v + tau2)
+        mean = np.sum(w * y) / w.sum()
+        return np.sum(w**2 * (y - mean) ** 2) - w.sum() + np.sum(w**2) / w.sum()
+
+    def likelihood(tau2):
+        w = 1 / (v + tau2)
+        mean = np.sum(w * y) / w.sum()
+        return np.sum(np.log(w)) - np.sum(w * (y - mean) ** 2) - np.log(w.sum())
+
+    highest = 4 * max(np.ptp(y) ** 2, v.max())
+    grid = [0.0, *np.geomspace(1e-8 * min(v.min(), highest), highest, 256)]
+    tops = [0.0]
+    for low, high in pairwise(grid):
+        if score(low) > 0 >= score(high):
+            tops.append(optimize.brentq(score, low, high, xtol=1e-14 * v.min()))
+    return max(tops, key=likelihood)
+
+
+# -- the files -----------------------------------------------------------------------------------
+
+
+def read_tables(folder):
+    """By site: its copies by number, and its refits as (number of the copy, table)."""
+    pooled = pd.read_parquet(folder / "pooled.parquet").assign(_refit=0)
+    refits = pd.read_parquet(folder / "refits.parquet")
+    if (refits["_copy"] == 0).any():
+        raise SystemExit("an older release: follow `older` in dictionary.json")
+    rows = pd.concat([pooled, refits], ignore_index=True)
+    columns = json.loads((folder / "dictionary.json").read_text(encoding="utf-8"))["columns"]
+    for column in columns:
+        if "levels" in column:  # in the study's order: the first is what others are compared with
+            name = column["name"]
+            labels = rows[name].astype("Int64") if is_numeric_dtype(rows[name]) else rows[name]
+            labels = labels.astype("string").astype(object)
+            rows[name] = pd.Categorical(labels, column["levels"])
+            if column["kind"] in ("ordered", "event"):
+                rows[name] = rows[name].cat.codes.astype(float).where(rows[name].notna())
+    found = {}
+    for (site, refit, copy), table in rows.groupby(["_site", "_refit", "_copy"], sort=True):
+        copies, again = found.setdefault(site, ({}, []))
+        if refit == 0:
+            copies[copy] = table
+        else:
+            again.append((copy, table))
+    return found
+
+
+def main(folder, *questions):
+    tables = read_tables(Path(folder))
+    fresh = json.loads((Path(folder) / "study.json").read_text(encoding="utf-8"))["fresh"]
+    found = {}
+    for question in questions:
+        told = {site: measure(question, *own, fresh) for site, own in tables.items()}
+        found[question] = {site: numbers for site, numbers in told.items() if numbers is not None}
+    draw_squares(found)
+    answers = []
+    for question, sites in found.items():
+        rows = []
+        for name, site in sites.items():
+            variance, mechanism, df = widen(site)
+            row = {"site": name, "n": site["n"], "estimate": site["estimate"]}
+            row |= {"se": np.sqrt(variance), "df": df, "mechanism_variance": mechanism}
+            rows.append(row)
+        if rows:
+            y, se, df = (np.array([row[x] for row in rows]) for x in ("estimate", "se", "df"))
+            rows.append({"site": "", **pool(y, se**2, df)})
+        answers += [{"question": question, **row} for row in rows]
+    if not answers:
+        raise SystemExit("no site has an estimate")
+    table = pd.DataFrame(answers)
+    half = stats.t.ppf(0.5 + LEVEL / 2, table["df"]) * table["se"]
+    table.insert(6, "low", table["estimate"] - half)
+    table.insert(7, "high", table["estimate"] + half)
+    table.to_csv(sys.stdout, index=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,258 @@
+"""The worked examples of other software have `penstock analyse`'s numbers, from the same folder."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.support import made
+from tests.support.carried_out import shape_of
+from tests.support.local import finish
+from typer.testing import CliRunner
+
+from penstock.cli.analyse import app
+from penstock.mechanisms import Maf, Structured
+from penstock.mechanisms.parts import Part
+from penstock.mechanisms.released import refit_copy
+from penstock.questions.estimands import Estimand
+from penstock.schema import Column, Schema
+from penstock.study.study import Study
+from penstock.wire.manifest import sign_manifest
+from penstock.wire.messages import SiteState
+from penstock.wire.signatures import generate_key, public_hex
+from penstock.wire.signed import sign_study
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
+from penstock_server.results import production
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+ANALYST = generate_key()
+PERSONS = 160
+SITES = ("east", "north", "west")
+SCHEMA = Schema(
+    (
+        Column("years", "duration", upper=10, decimals=1, event="died"),
+        Column("died", "event"),
+        Column("age", "integer", lower=18, upper=100),
+        Column("smoker", "binary", levels=("no", "yes")),
+        Column("ward", "categorical", levels=("a", "b", "=c")),
+        Column("sbp", "continuous", lower=60, upper=240, decimals=0, nullable=True),
+    )
+)
+DECLARED = {
+    "cox: Surv(years, died) ~ age + ward + smoker": Estimand(
+        "hazard", "cox", "years", "smoker", adjust=("age", "ward")
+    ),
+    "logistic: smoker ~ sbp + age": Estimand("odds", "logistic", "smoker", "age", adjust=("sbp",)),
+    "ols: sbp ~ smoker + age + ward": Estimand(
+        "slope", "ols", "sbp", "ward", adjust=("smoker", "age"), level="=c"
+    ),
+    "ols: sbp ~ 1": Estimand("mean", "mean", "sbp"),
+}
+FURTHER = {"ols: sbp ~ smoker + age": "sbp ~ smoker + age"}
+"""Of the last term; `analyse` tells the coefficients of both."""
+MECHANISMS = {  # of the second a tenth of a table's sampling is new
+    "maf": Maf(copies=3, refits=8),
+    "structured": Structured(copies=2, refits=8, planted=0),
+}
+NEAR = 1e-8
+"""Of standard errors. Programs stop at other distances from a maximum; no sampling is in it."""
+
+
+def imagine(rng: np.random.Generator, site: int, off: float = 0.0) -> dict[str, np.ndarray]:
+    """Rows of one table; off: by how much the mechanism erred."""
+    age = rng.integers(30, 90, PERSONS).astype(float)
+    ward = rng.integers(0, 3, PERSONS).astype(float)
+    smoker = (rng.random(PERSONS) < 1 / (1 + np.exp(0.03 * (age - 50)))).astype(float)
+    rate = 0.1 * np.exp(0.03 * (age - 60) + (0.4 + 0.15 * site + off) * smoker)
+    years = rng.exponential(1 / rate)
+    sbp = 110 + 0.4 * age + (5 + 10 * off) * smoker + 3 * site * ward + rng.normal(0, 12, PERSONS)
+    return {
+        "years": np.minimum(years, 10).round(1),
+        "died": (years < 10).astype(float),
+        "age": age,
+        "smoker": smoker,
+        "ward": ward,
+        "sbp": np.where(rng.random(PERSONS) < 0.05, np.nan, sbp.round()),
+    }
+
+
+def imagine_release(study: Study, site: int) -> list[Part]:
+    """Of `maf` the first sites' refits are nearly their copies: they show no noise. The last site's
+    are off, as all are of `structured`. One refit of the second site tells nothing of smokers."""
+    rng, found = np.random.default_rng(site), dict[str, dict[str, np.ndarray]]()
+    quiet = study.name == "maf" and site < len(SITES) - 1
+    for part in shape_of(study, PERSONS).parts:
+        kind, number = part.name.rsplit("/", 1) if "/" in part.name else part.name.rsplit("-", 1)
+        if kind != "refits":
+            found[part.name] = imagine(rng, site)
+            continue
+        rows = imagine(rng, site, 0.0 if quiet else 0.5 * float(rng.normal()))
+        if quiet:
+            copy = found[f"tables/copy-{refit_copy(int(number), study.mechanism.copies)}"]
+            kept = np.arange(PERSONS) >= PERSONS // 5
+            rows = {name: np.where(kept, copy[name], new) for name, new in rows.items()}
+        if site == 1 and number == "2":
+            rows["smoker"] = np.ones(PERSONS)
+        found[part.name] = rows
+    return [Part(name, rows) for name, rows in found.items()]
+
+
+@pytest.fixture(scope="module")
+def pulled(tmp_path_factory):
+    """Folders of pulled studies, by mechanism."""
+    root = tmp_path_factory.mktemp("studies")
+    make_coordinator(root / "hub")
+    hub, found = open_coordinator(root / "hub"), {}
+    for site in SITES:
+        join = {
+            "site": site,
+            "federation": "net",
+            "gate_key": public_hex(made.KEY),
+            "persons": PERSONS,
+            "dictionary": SCHEMA.to_dict(),
+            "node_key": "ecdsa-sha2-nistp384 AAAA",
+        }
+        enrol_site(hub, join)
+    for name, mechanism in MECHANISMS.items():
+        study = made.study(
+            mechanism,
+            name=name,
+            sites=SITES,
+            schema=SCHEMA,
+            estimands=tuple(DECLARED.values()),
+            not_before="2020-01-01T00:00:00Z",
+            expires="2099-01-01T00:00:00Z",
+        )
+        study_id = hub.submit(sign_study(study, ANALYST))
+        for place, site in enumerate(SITES):
+            deliver(hub, study_id, study, place, site)
+        finish(hub, study_id)
+        found[name] = root / name
+        production.pull_results(hub, study_id, found[name], copies="refits")
+    return found
+
+
+def deliver(hub, study_id, study, place, site):
+    """A release of the newest wire version, whose refits were made of copies."""
+    parts = imagine_release(study, place)
+    given = made.streams(study, parts, PERSONS)
+    data, listed = b"".join(given.values()), made.list_parts(given)
+    path = hub.folder.table(study_id, site)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    rows = {"persons": PERSONS, "rows": listed[0].rows, "parts": listed}
+    manifest = replace(made.manifest(study, data, site=site, **rows), study_id=study_id)
+    values = {"state": str(SiteState.DELIVERED), "manifest": sign_manifest(manifest, made.KEY)}
+    with hub.store.begin() as c:
+        hub.store.studies.update_part(c, study_id, site, **values)
+
+
+@cache
+def why_no_r() -> str | None:
+    """What is to be installed for the example in R, or None."""
+    remedy = "`make r`, or install r-base, survival, metafor and jsonlite"
+    if shutil.which("Rscript") is None:
+        return f"no Rscript: {remedy}"
+    needed = ["Rscript", "-e", "library(survival); library(metafor); library(jsonlite)"]
+    if subprocess.run(needed, capture_output=True, check=False).returncode != 0:
+        return f"R lacks a package: {remedy}"
+    return None
+
+
+def python(*given: object) -> pd.DataFrame:
+    return run(sys.executable, "-P", str(EXAMPLES / "combine.py"), *map(str, given)).copy()
+
+
+def r(*given: object) -> pd.DataFrame:
+    if (reason := why_no_r()) is not None:
+        pytest.skip(reason)
+    return run("Rscript", "--vanilla", str(EXAMPLES / "combine.R"), *map(str, given)).copy()
+
+
+@cache
+def run(*command: str) -> pd.DataFrame:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return pd.read_csv(io.StringIO(done.stdout))
+
+
+@cache
+def analyse(*given: object) -> list[dict]:
+    done = CliRunner().invoke(app, [*map(str, given), "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["answers"]
+
+
+def compare(rows: pd.DataFrame, told: dict) -> float:
+    """The largest difference between an example's rows of a question and an answer: of estimates
+    and ends of intervals in standard errors, of all else relative to the larger."""
+    found, (together,) = rows[rows["site"].notna()], rows[rows["site"].isna()].to_dict("records")
+    assert list(found["site"]) == [site["site"] for site in told["sites"]] == list(SITES)
+    pairs = []
+    for mine, site in zip(found.to_dict("records"), told["sites"], strict=True):
+        assert mine["n"] == site["n"]
+        se = site["variance"] ** 0.5
+        pairs += [(mine[key], site["coefficient"][key], se) for key in ("estimate", "low", "high")]
+        pairs += [(mine["se"], se, se), (mine["df"], site["df"], site["df"])]
+        pairs.append((mine["mechanism_variance"], site["mechanism_variance"], site["variance"]))
+    head = told["random"]
+    se, ahead = head["se"], head["prediction"]
+    pairs += [(together[key], head["coefficient"][key], se) for key in ("estimate", "low", "high")]
+    pairs += [(together[f"prediction_{key}"], ahead[key], se) for key in ("low", "high")]
+    pairs += [(together["se"], se, se), (together["df"], head["df"], head["df"])]
+    pairs.append((together["tau2"], head["tau2"], head["tau2"] + se**2))
+    return float(np.max([abs(mine - own) / size for mine, own, size in pairs]))
+
+
+@pytest.mark.parametrize("program", [python, r])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_an_example_has_the_numbers_of_analyse(pulled, name, program):
+    found = program(pulled[name], *DECLARED)
+    assert list(found["question"].unique()) == list(DECLARED)
+    for question, told in zip(DECLARED, analyse(pulled[name]), strict=True):
+        assert told["declared"] == DECLARED[question].name
+        assert compare(found[found["question"] == question], told) < NEAR, question
+
+
+@pytest.mark.parametrize("program", [python, r])
+def test_so_it_has_of_a_further_question_beside_the_studys_own(pulled, program):
+    found = program(pulled["maf"], *DECLARED, *FURTHER)
+    for question, asked in FURTHER.items():
+        *_, told = analyse(pulled["maf"], asked)
+        assert told["declared"] is None
+        assert compare(found[found["question"] == question], told) < NEAR
+
+
+def test_tables_are_there_in_which_the_rule_has_much_to_do(pulled):
+    """Sites of which refits show no noise, and much; a refit without an estimate; sites that
+    differ, and such as do not."""
+    told = [each for name in MECHANISMS for each in analyse(pulled[name])]
+    added = [site["mechanism_variance"] for each in told for site in each["sites"]]
+    assert min(added) == 0 < max(added)
+    assert min(each["random"]["tau2"] for each in told) == 0
+    assert max(each["random"]["tau2"] for each in told) > 0
+    rows = pd.read_parquet(pulled["maf"] / "refits.parquet")
+    assert (rows.groupby(["_site", "_refit"])["smoker"].nunique() == 1).sum() == 1
+
+
+def test_an_example_needs_nothing_of_ours():
+    text = (EXAMPLES / "combine.py").read_text()
+    assert "import penstock" not in text
+    assert "from penstock" not in text
+
+
+def test_a_planted_difference_would_be_seen(pulled):
+    (question, *_), (told, *_) = DECLARED, analyse(pulled["maf"])
+    found = python(pulled["maf"], *DECLARED)
+    found.loc[0, "estimate"] += 1e-7 * found.loc[0, "se"]
+    assert compare(found[found["question"] == question], told) > NEAR
