@@ -6,6 +6,7 @@ Exact: what sites add is compared in whole numbers with what all rows in one pla
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.federated import add_up, ask_sites, encode_site, gather_sums, release_jointly
+from tests.support.replayed import coarsely
 from tests.support.traces import trace_of
 
 from penstock.base.errors import InvalidEvent, InvalidInput, JobFailed
@@ -99,7 +101,19 @@ SETTINGS = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture
+def coarse() -> Iterator[None]:
+    """Sites look at their own particles as coarsely as can be: what they add up, and that it moves
+    by no more than is charged, must hold all the same. Noise is that of a release."""
+    with coarsely(quick_noise=False):
+        yield
+
+
+COARSE = pytest.mark.usefixtures("coarse")
+
+
 @SETTINGS
+@COARSE
 def test_a_sum_is_that_of_all_rows_in_one_place(settings: Any) -> None:
     """In every round, in whole numbers: no site's reference differs from another's."""
     plan, mechanism = make(settings), MECHANISMS.of(settings)
@@ -121,6 +135,7 @@ def test_a_sum_is_that_of_all_rows_in_one_place(settings: Any) -> None:
 
 
 @SETTINGS
+@COARSE
 def test_what_is_made_of_sums_is_made_of_nothing_else(settings: Any) -> None:
     """The same sums and draws give the same release, at whoever has them; too few are refused."""
     plan, mechanism = make(settings), MECHANISMS.of(settings)
@@ -140,6 +155,7 @@ def test_what_is_made_of_sums_is_made_of_nothing_else(settings: Any) -> None:
 
 
 @SETTINGS
+@COARSE
 @pytest.mark.parametrize(("dropouts", "colluders"), [(0, 0), (0, 1), (1, 1)])
 def test_the_noise_that_nobody_knows_is_what_is_charged(
     settings: Any, dropouts: int, colluders: int
@@ -219,6 +235,7 @@ def test_against_more_colluders_less_noise_counts() -> None:
 
 
 @SETTINGS
+@COARSE
 @pytest.mark.parametrize(("dropouts", "colluders"), [(0, 0), (1, 0), (1, 1)])
 def test_local_noise_is_private_at_each_site_by_itself(
     settings: Any, dropouts: int, colluders: int
@@ -264,6 +281,7 @@ HOSTILE = (np.nan, np.inf, -1e300, 5e-324, 1.0, "alternating", "as drawn")
 
 
 @SETTINGS
+@COARSE
 def test_no_person_moves_a_sum_by_more_than_is_charged(settings: Any) -> None:
     """Exactly, in whole numbers, rounding included: Σ moved²/V ≤ 1/σ² in every round, V the
     variance of the sum's noise. A symmetric matrix's numbers beside its diagonal are two, with half

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from tests.support.kept_sums import NAMES, Kept
-from tests.support.replayed import COARSE
+from tests.support.replayed import coarsely
 from tests.support.replayed_sums import Disagrees, audit_sums, find_noise
 
 from penstock.aggregation.exchanges import read_sum, write_asking, write_sum
@@ -24,7 +22,6 @@ from penstock.mechanisms import Gibbs, Scoring, SlicedWasserstein, Structured, T
 from penstock.mechanisms.joint.consortium import LOCAL, SHARED
 from penstock.mechanisms.joint.rounds import Contribution
 from penstock.privacy.events import DiscreteGaussian, DistributedGaussian
-from penstock.privacy.noise import discrete
 
 SKETCH = SlicedWasserstein(copies=1, refits=1, steps=4, bases=2, bins=16)
 PATHS = Trajectory("t", points=4, copies=1, refits=0, particles=6, paths=5, path_times=4, steps=3)
@@ -42,10 +39,7 @@ LIMIT = 5.4
 def coarse() -> Iterator[None]:
     """Sites and the auditor alike look at their own particles as coarsely as can be; the noise is
     that of a release."""
-    with ExitStack() as stack:
-        for module, name, value in COARSE:
-            if module is not discrete:
-                stack.enter_context(patch.object(module, name, value))
+    with coarsely(quick_noise=False):
         yield
 
 

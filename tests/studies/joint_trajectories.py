@@ -8,7 +8,8 @@ W2 to 1000 fresh persons of all sites per time, averaged over the times, in the 
 - *one place*: all rows in one place, by the mechanism's defaults: 60 steps, each on a Poisson
   sample of a fifth.
 - *joint*: one release of all sites by sums of whole numbers, 30 or 60 steps, everybody in each.
-  With t = c = 0 (drop-outs, colluders) its noise is that of one place.
+  With t = c = 0 (drop-outs, colluders) its noise is that of one place. With *local* noise each of
+  the four sites adds all of it.
 - *averaged drifts*: each site makes a release of its own at the same ε; a path goes where the mean
   of the four models' drifts points. It goes between branches where sites differ.
 - *laid together*: the particles of the same four releases side by side, weighted by persons.
@@ -50,7 +51,7 @@ from tests.support.federated import encode_site, release_jointly
 from tests.support.results import Row, at_most, write
 
 from penstock.mechanisms import MECHANISMS, Trajectory
-from penstock.mechanisms.joint.consortium import Consortium
+from penstock.mechanisms.joint.consortium import LOCAL, SHARED, Consortium
 from penstock.mechanisms.joint.plan import JointPlan, plan_jointly
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.protocol import Asked, Settings
@@ -93,9 +94,10 @@ BOXES = {CIRCLES: (circles.WIDTH, 0.0), DIGIT: (1.0, 0.5)}
 WRITERS, TIMES = 5000, circles.TIMES
 """At most so many of the pen's, so that a thousand are left."""
 JOINT = {
-    "joint, 30 steps": (30, 0, 0),
-    "joint, 60 steps": (60, 0, 0),
-    "joint, 30 steps, t = 1, c = 1": (30, 1, 1),
+    "joint, 30 steps": (30, 0, 0, SHARED),
+    "joint, 60 steps": (60, 0, 0, SHARED),
+    "joint, 30 steps, t = 1, c = 1": (30, 1, 1, SHARED),
+    "joint, 30 steps, local noise": (30, 0, 0, LOCAL),
 }
 ONE, AVERAGED, TOGETHER = "one place", "averaged drifts", "laid together"
 ARMS = (ONE, *JOINT, AVERAGED, TOGETHER)
@@ -184,8 +186,8 @@ def measure_paths(job: Job) -> dict[str, float]:
     whole = {name: np.concatenate([site[name] for site in sites]) for name in sites[0]}
     unit = [(at - middle) / width for at in fresh]
     found = {ONE: width * compare(fit_alone(asked, whole, seed).particles, even, unit)}
-    for arm, (steps, dropouts, colluders) in JOINT.items():
-        group = Consortium(NAMES, tuple(sizes), dropouts, colluders)
+    for arm, (steps, dropouts, colluders, noise) in JOINT.items():
+        group = Consortium(NAMES, tuple(sizes), dropouts, colluders, noise)
         own = replace(asked, settings=replace(settings, steps=steps))
         particles = fit_jointly(plan_jointly(TRAJECTORY, own, group), sites, seed + 1)
         found[arm] = compare(particles, even, fresh)
