@@ -24,6 +24,8 @@ MODULES = (
     "penstock.wire.signatures",
     "penstock.inference.pooling",
     "penstock.inference.heterogeneity",
+    "penstock.inference.fourfold",
+    "penstock.inference.vectors",
 )
 
 

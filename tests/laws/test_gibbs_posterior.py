@@ -97,6 +97,21 @@ def test_gradients_are_those_of_the_loss(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", BOUNDED)
+def test_rows_own_gradients_add_up_to_the_whole(family: str) -> None:
+    """Each at most 1 in units of the reach, and the same whichever rows stand beside it."""
+    posterior = made(family, persons=41, wild=3.0)
+    if isinstance(posterior, Regression) and family == "weibull":
+        posterior = replace(posterior, events=11.0)
+    for theta in thetas(posterior, 20):
+        rows = posterior.row_gradients(theta, slice(0, 41))
+        assert np.linalg.norm(rows, axis=1).max() <= 1 + 1e-12
+        whole = posterior.reach / 41 * rows.sum(axis=0) + posterior.prior_gradient(theta)
+        assert whole == pytest.approx(posterior.gradient(theta), rel=1e-9, abs=1e-9)
+        parts = [posterior.row_gradients(theta, slice(i, i + 7)) for i in range(0, 41, 7)]
+        np.testing.assert_array_equal(np.concatenate(parts), rows)
+
+
+@pytest.mark.parametrize("family", BOUNDED)
 @pytest.mark.parametrize("wild", [0.3, 3.0, 1e6])
 def test_no_row_moves_the_gradient_beyond_its_reach(family: str, wild: float) -> None:
     for seed in range(60):

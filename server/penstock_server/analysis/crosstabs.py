@@ -4,6 +4,10 @@ A study names one cell of such a table; the others cost nothing, and are read fr
 Counts are of the sites' own rows, and are added up (:mod:`penstock.inference.totals`). Shares
 are of persons such as these: copies, refits and sites are combined as of any other estimand, on the
 scale of the logit, each cell by itself, so that they add up to nearly 1.
+
+Of tables two by two of noisy counts there is Mantel and Haenszel's odds ratio, too, whose interval
+holds the noise. Of synthetic tables there is none: refits show noise, but not whether the model
+behind the tables holds how two columns go together.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.inference.combine import SiteEstimate
+from penstock.inference.fourfold import Stratified, pool_mantel_haenszel
 from penstock.inference.pooling import Pooled, pool, poolable
 from penstock.inference.refits import Measured, widen_sites
 from penstock.inference.totals import add_up
@@ -30,6 +35,9 @@ from penstock.questions.terms import find_subgroup
 from penstock.schema import Coded, Column, Schema
 
 LEVEL = 0.95
+SEEN = 2.0
+"""Standard deviations of its noise that every count of every site must be, for an odds ratio:
+nearer to 0 a first order says too little of what noise does."""
 
 Whole = NDArray[np.int64]
 
@@ -179,3 +187,32 @@ def _pool_cell(sites: Mapping[str, tuple[SiteEstimate, SiteEstimate]]) -> Pooled
             level=LEVEL,
         )
     return PooledCell(add_up(counts, LEVEL) if counts else None, share, sites)
+
+
+def pool_odds(
+    schema: Schema, asked: Estimand, sites: Mapping[str, SiteCrosstabs]
+) -> Stratified | None:
+    """The odds ratio of a table two by two, by Mantel and Haenszel over sites: of noisy counts,
+    each with noise of its own.
+
+    The exposed have the last column's second level, events are the first column's. None of other
+    tables, of fewer than two sites, where a person may have several rows (which no variance of
+    counts knows), where a count is below :data:`SEEN` standard deviations of its noise, and where
+    the counts have no odds ratio.
+    """
+    columns = list_crossed(schema, asked)
+    shape = [len(column.levels) for column in columns]
+    if shape != [2, 2] or schema.max_rows_per_person > 1 or len(sites) < 2:
+        return None
+    # a, b, c and d.
+    cells = ((1, 1), (0, 1), (1, 0), (0, 0))
+    told = [[of.tables[asked.name][cell][0].plain for cell in cells] for of in sites.values()]
+    if any(
+        one.problem is not None or not one.estimate >= SEEN * math.sqrt(one.mechanism_variance)
+        for site in told
+        for one in site
+    ):
+        return None
+    counts = np.array([[one.estimate for one in site] for site in told]).T
+    noise = np.stack([np.diag([one.mechanism_variance for one in site]) for site in told])
+    return pool_mantel_haenszel(*counts, level=LEVEL, noise=noise)

@@ -30,6 +30,7 @@ RESULT_FILES = (
     "refits.csv",
     "transitions.csv",
     "crosstabs.csv",
+    "odds_ratios.csv",
     "methods.csv",
     "influence.csv",
     "cumulative.csv",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Literal
 
 from penstock.base.documents import Json
 from penstock.enquiry.holdings import Holdings
@@ -20,7 +19,7 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Product
 from penstock.telling import phrases
 from penstock.telling.axis import Scale, decimals_for
-from penstock.telling.forest import ForestPlot, ForestRow, ForestSummary
+from penstock.telling.forest import ForestPlot, read_plot, read_row, read_summary
 from penstock.telling.marks import tell_doubts
 from penstock.telling.scales import LINKS, LOG, Link
 
@@ -190,32 +189,14 @@ def _make_sentence(told: Json, head: pooling.Pooled | None, link: Link) -> str:
 
 def plot_answer(told: Json) -> ForestPlot:
     """The forest plot of an answer."""
-    rows, head, nan = [], told["random"], math.nan
+    rows, head = [], told["random"]
     for site in told["sites"]:
-        if site["problem"] is not None:
-            rows.append(ForestRow(site["site"], nan, nan, nan, problem=site["problem"]))
-            continue
-        c = site["coefficient"]
-        size = "–" if site["n"] is None else f"{site['n']:,}"
-        rows.append(
-            ForestRow(
-                site["site"], c["estimate"], c["low"], c["high"], weight=site["weight"], note=size
-            )
-        )
+        size = "–" if site.get("n") is None else f"{site['n']:,}"
+        rows.append(read_row(site, note=size))
     summaries = []
     if head is not None and head["k"] > 1:
-        c, total = head["coefficient"], head["method"] == "total"
-        label = "All sites" if total else "Random effects"
-        kind: Literal["random", "total"] = "total" if total else "random"
-        summaries = [ForestSummary(label, c["estimate"], c["low"], c["high"], kind)]
-    return ForestPlot(
-        title=f"Forest plot: {told['axis_label']}",
-        axis_label=told["axis_label"],
-        short=told["short"],
-        link=LINKS[told["scale"]],
-        rows=tuple(rows),
-        summaries=tuple(summaries),
-        sides=tuple(told["sides"]) or None,
-        level=told["level"],
-        note="Synthetic n",
-    )
+        if head["method"] == "total":
+            summaries = [read_summary("All sites", head, "total")]
+        else:
+            summaries = [read_summary("Random effects", head, "random")]
+    return read_plot(told, rows, summaries, note="Synthetic n")

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from penstock.base.documents import Json
 from penstock.telling.axis import Scale, decimals_for, scale_for
 from penstock.telling.draw import Drawing, Label, Line, Mark, Polygon, to_file, to_svg
-from penstock.telling.scales import LOG, Link
+from penstock.telling.scales import LINKS, LOG, Link
 
 SMALL = 6.2
 """About the width of a small letter, in drawing units."""
 REASON_LINE = 15.0
 """Between the lines of a reason, in drawing units."""
+
+Summed = Literal["random", "fixed", "total"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class ForestSummary:
     estimate: float
     low: float
     high: float
-    kind: Literal["random", "fixed", "total"]
+    kind: Summed
 
     @property
     def drawn(self) -> bool:
@@ -114,6 +117,59 @@ class ForestPlot:
             anchors=anchors,
             decimals=decimals_for(half, least=2 if self.link is LOG else 0),
         )
+
+
+def read_row(site: Json, *, note: str = "", flagged: bool = False) -> ForestRow:
+    """A site as reports and answers tell it: by ``site``, ``problem``, ``coefficient`` and
+    ``weight``; of one with a problem nothing else is read."""
+    if site["problem"] is not None:
+        nan = math.nan
+        return ForestRow(site["site"], nan, nan, nan, problem=site["problem"])
+    c, weight = site["coefficient"], site["weight"]
+    return ForestRow(
+        site["site"],
+        c["estimate"],
+        c["low"],
+        c["high"],
+        weight=0.0 if weight is None else weight,
+        note=note,
+        flagged=flagged,
+    )
+
+
+def read_summary(label: str, pooled: Json, kind: Summed) -> ForestSummary:
+    """What sites are pooled to, as reports and answers tell it: by ``coefficient``."""
+    c = pooled["coefficient"]
+    return ForestSummary(label, c["estimate"], c["low"], c["high"], kind)
+
+
+def read_plot(
+    told: Json,
+    rows: Sequence[ForestRow],
+    summaries: Sequence[ForestSummary],
+    *,
+    title: str = "Forest plot",
+    note: str = "n",
+    prediction: tuple[float, float] | None = None,
+    truth: float | None = None,
+    weighed: bool = True,
+) -> ForestPlot:
+    """The plot of an estimand as reports and answers tell it: by ``axis_label``, ``short``,
+    ``scale``, ``sides`` and ``level``."""
+    return ForestPlot(
+        title=f"{title}: {told['axis_label']}",
+        axis_label=told["axis_label"],
+        short=told["short"],
+        link=LINKS[told["scale"]],
+        rows=tuple(rows),
+        summaries=tuple(summaries),
+        prediction=prediction,
+        truth=truth,
+        sides=tuple(told["sides"]) or None,
+        level=told["level"],
+        note=note,
+        weighed=weighed,
+    )
 
 
 def forest_svg(

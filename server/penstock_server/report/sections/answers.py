@@ -21,7 +21,7 @@ from penstock.inference import pooling
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.doubts import Doubts
 from penstock.inference.headline import pool_sites
-from penstock.inference.influence import Influence, measure_influence
+from penstock.inference.influence import Influence
 from penstock.inference.robust import Checked
 from penstock.inference.slopes import Held, Mark
 from penstock.mechanisms.registry import MECHANISMS
@@ -30,6 +30,7 @@ from penstock.telling import phrases
 from penstock.telling.axis import RATIO_DECIMALS, Scale, decimals_for
 from penstock.telling.marks import join_held, tell_doubts, tell_held, tell_untried
 from penstock.telling.scales import LINKS, LOG, PLAIN, Link
+from penstock_server.analysis.leverage import weigh_sites
 from penstock_server.analysis.lost_parts import widen_lost
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import JointRelease, ReportInputs, SiteInput
@@ -169,9 +170,8 @@ def _site_rows(
     link: Link,
 ) -> list[Json]:
     """One row per site that delivered: its estimate, weight and influence, or its problem."""
-    y, v = [e.estimate for e in good.values()], [e.variance for e in good.values()]
-    known = [e.df for e in good.values()]
-    moved = measure_influence(y, v, degrees=known) if "fixed" in results else ()
+    told = [(e.estimate, e.variance, e.df) for e in good.values()]
+    moved = weigh_sites(*zip(*told, strict=True)) if "fixed" in results else ()
     effects = dict(zip(good, moved, strict=False))
     positions = {name: i for i, name in enumerate(good)}
     rows = []

@@ -14,10 +14,11 @@ from penstock.base.documents import Json
 from penstock.inference import pooling
 from penstock.telling.forest import (
     ForestPlot,
-    ForestRow,
-    ForestSummary,
     forest_png,
     forest_svg,
+    read_plot,
+    read_row,
+    read_summary,
 )
 from penstock.telling.scales import LINKS, Link
 from penstock_server.analysis.site_effects import SiteEffect, pool_sites
@@ -96,34 +97,12 @@ def _tell_site(effect: SiteEffect, problem: str | None, link: Link) -> Json:
 
 def plot_of(told: Json, estimand: Json) -> ForestPlot:
     """The sites, the effect of all of them by the release, and what sites are pooled to."""
-    rows = []
-    for site in told["sites"]:
-        c = site["coefficient"] or dict.fromkeys(("estimate", "low", "high"), math.nan)
-        numbers = (c["estimate"], c["low"], c["high"])
-        weight = site["weight"] or 0.0
-        rows.append(ForestRow(site["site"], *numbers, weight=weight, problem=site["problem"]))
     summaries = []
-    if (pooled := told["random"]) is not None:
-        c = pooled["coefficient"]
-        summaries.append(
-            ForestSummary("Random effects", c["estimate"], c["low"], c["high"], "random")
-        )
-    if (common := estimand["random"]) is not None:
-        c = common["coefficient"]
-        summaries.append(
-            ForestSummary("Common effect", c["estimate"], c["low"], c["high"], "fixed")
-        )
-    return ForestPlot(
-        title=f"Sites: {estimand['axis_label']}",
-        axis_label=estimand["axis_label"],
-        short=estimand["short"],
-        link=LINKS[estimand["scale"]],
-        rows=tuple(rows),
-        summaries=tuple(summaries),
-        sides=tuple(estimand["sides"]) or None,
-        level=estimand["level"],
-        note="",
-    )
+    if told["random"] is not None:
+        summaries.append(read_summary("Random effects", told["random"], "random"))
+    if estimand["random"] is not None:
+        summaries.append(read_summary("Common effect", estimand["random"], "fixed"))
+    return read_plot(estimand, [*map(read_row, told["sites"])], summaries, title="Sites", note="")
 
 
 def _show(report: Json) -> Json:

@@ -10,18 +10,20 @@ from markupsafe import Markup
 from penstock.base.documents import Json
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.pooling import Pooled
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.contingency import list_cells
 from penstock.questions.estimands import Estimand
 from penstock.telling import phrases
-from penstock.telling.axis import Scale, decimals_for
+from penstock.telling.axis import RATIO_DECIMALS, Scale, decimals_for, number_text
 from penstock.telling.draw import to_file
-from penstock.telling.scales import COUNT, LOGIT, PLAIN, Link
+from penstock.telling.scales import COUNT, LOG, LOGIT, PLAIN, Link
 from penstock_server.analysis.crosstabs import (
     PooledCell,
     SiteCrosstabs,
     list_crossed,
     list_crosstabs,
     pool_crosstabs,
+    pool_odds,
 )
 from penstock_server.report.heat import HeatCell, HeatMap, heat_svg, lay_out_heat
 from penstock_server.report.inputs import ReportInputs
@@ -56,6 +58,30 @@ def _table(asked: Estimand, inputs: ReportInputs, sites: Mapping[str, SiteCrosst
             }
             for cell in list_cells(columns)
         ],
+        **_tell_odds(asked, inputs, sites),
+    }
+
+
+def _tell_odds(asked: Estimand, inputs: ReportInputs, sites: Mapping[str, SiteCrosstabs]) -> Json:
+    """Of tables of which there is one, the odds ratio; of others nothing."""
+    if inputs.joint is not None or not MECHANISMS.of(inputs.study.mechanism).answers:
+        return {}
+    found = pool_odds(inputs.study.schema, asked, sites)
+    if found is None:
+        return {}
+    return {
+        "odds_ratio": {
+            "sites": found.k,
+            "estimate": LOG.show(found.estimate),
+            "low": LOG.show(found.ci_low),
+            "high": LOG.show(found.ci_high),
+            "se": found.se,
+            "se_noise": found.se_noise,
+            "p": found.p_value,
+            "q": found.q,
+            "df": found.q_df,
+            "q_p": found.q_p,
+        }
     }
 
 
@@ -149,9 +175,31 @@ def _present(report: Json) -> Json:
                     }
                     for cell in table["cells"]
                 ],
+                "odds": _say_odds(table),
             }
         )
     return {"crosstabs": found}
+
+
+def _say_odds(table: Json) -> Json | None:
+    """The odds ratio in words and numbers; None where there is none."""
+    told = table.get("odds_ratio")
+    if told is None:
+        return None
+    outcome, term = table["columns"]
+    half = (told["high"] - told["low"]) / 2
+    scale = Scale(0.0, 1.0, PLAIN, decimals_for(half, least=RATIO_DECIMALS), ratio=True)
+    return {
+        "outcome": f"{outcome['title']}: {outcome['levels'][1]}",
+        "term": f"{term['title']}: {term['levels'][1]}",
+        "against": term["levels"][0],
+        "estimate": scale.text(told["estimate"]),
+        "interval": scale.interval_text(told["low"], told["high"]),
+        "sites": told["sites"],
+        "q": number_text(told["q"], 1),
+        "df": told["df"],
+        "p": number_text(told["q_p"], 2),
+    }
 
 
 def _text(told: Json | None, times: float, unit: str) -> str | None:
@@ -201,7 +249,38 @@ def _tabulate(report: Json) -> list[Sheet]:
     """Every table in one file: a row for each cell of all sites, then of each."""
     rows = [row for table in report["crosstabs"] for row in _list_rows(table)]
     what = "a row for each cell of each contingency table in the report"
-    return [Sheet("crosstabs.csv", what, COLUMNS, rows)] if rows else []
+    sheets = [Sheet("crosstabs.csv", what, COLUMNS, rows)] if rows else []
+    odds = [_list_odds(table) for table in report["crosstabs"] if "odds_ratio" in table]
+    if odds:
+        what = "a row for each contingency table of two by two levels, stratified by site"
+        sheets.append(Sheet("odds_ratios.csv", what, ODDS, odds))
+    return sheets
+
+
+ODDS = {
+    "outcome": ("categorical", "column whose odds are compared"),
+    "outcome_level": ("categorical", "the level that they are of"),
+    "term": ("categorical", "column by which they are compared"),
+    "level": ("categorical", "its level, against the other one"),
+    "where": ("categorical", "subgroup of rows; empty: all"),
+    "odds_ratio": ("continuous", "of Mantel and Haenszel, over sites"),
+    "low": ("continuous", "lower end of its 95% interval, of sampling and noise"),
+    "high": ("continuous", "upper end of the same"),
+    "se": ("continuous", "standard error of its logarithm"),
+    "se_noise": ("continuous", "the mechanism's part of it"),
+    "p": ("continuous", "two-sided, against an odds ratio of 1"),
+    "q": ("continuous", "how far the sites' own odds ratios are from it"),
+    "df": ("integer", "degrees of freedom of that"),
+    "q_p": ("continuous", "its p value, against χ²"),
+    "sites": ("integer", "how many sites it is of"),
+}
+
+
+def _list_odds(table: Json) -> tuple[str | int | float | None, ...]:
+    told, (outcome, term) = table["odds_ratio"], table["columns"]
+    names = ("estimate", "low", "high", "se", "se_noise", "p", "q", "df", "q_p", "sites")
+    columns = (outcome["column"], outcome["levels"][1], term["column"], term["levels"][1])
+    return (*columns, table["where"] or None, *(told[name] for name in names))
 
 
 def _list_rows(table: Json) -> Iterator[tuple[str | int | float | None, ...]]:

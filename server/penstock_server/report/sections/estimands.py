@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from markupsafe import Markup
 
@@ -14,13 +12,13 @@ from penstock.base.text import count_text
 from penstock.questions.models import EVERY
 from penstock.telling.forest import (
     ForestPlot,
-    ForestRow,
-    ForestSummary,
     forest_png,
     forest_svg,
+    read_plot,
+    read_row,
+    read_summary,
 )
 from penstock.telling.marks import tell_sites
-from penstock.telling.scales import LINKS
 from penstock_server.mechanisms.delivery import ALL_SITES
 from penstock_server.report.sandwich import tell_ratios
 from penstock_server.report.section import Picture, Section
@@ -29,24 +27,14 @@ from penstock_server.report.sections.answers import scale_of
 
 def plot_of(estimand: Json) -> ForestPlot:
     """The forest plot of one of the report's estimands."""
-    rows = []
-    for site in estimand["sites"]:
-        if site["problem"] is not None:
-            nan = math.nan
-            rows.append(ForestRow(site["site"], nan, nan, nan, problem=site["problem"]))
-            continue
-        c = site["coefficient"]
-        rows.append(
-            ForestRow(
-                site["site"],
-                c["estimate"],
-                c["low"],
-                c["high"],
-                weight=site["weight"],
-                note=_size(site),
-                flagged=bool(site["influence"] and site["influence"]["flagged"]),
-            )
+    rows = [
+        read_row(
+            site,
+            note=_size(site),
+            flagged=bool((site.get("influence") or {}).get("flagged")),
         )
+        for site in estimand["sites"]
+    ]
     summaries = []
     prediction = None
     head = estimand["random"]
@@ -54,28 +42,23 @@ def plot_of(estimand: Json) -> ForestPlot:
     if head is None or joint:  # of one release its row is the answer
         pass
     elif head["method"] == "total":
-        summaries = [_summary(count_text(head["k"], "site"), head, "total")]
+        summaries = [read_summary(count_text(head["k"], "site"), head, "total")]
     elif head["k"] > 1:
         summaries = [
-            _summary("Random effects", head, "random"),
-            _summary("Fixed effect", estimand["fixed"], "fixed"),
+            read_summary("Random effects", head, "random"),
+            read_summary("Fixed effect", estimand["fixed"], "fixed"),
         ]
         if head["prediction"] is not None:
             interval = head["prediction"]["coefficient"]
             prediction = (interval["low"], interval["high"])
     truth = estimand["truth"]
-    return ForestPlot(
-        title=f"Forest plot: {estimand['axis_label']}",
-        axis_label=estimand["axis_label"],
-        short=estimand["short"],
-        link=LINKS[estimand["scale"]],
-        rows=tuple(rows),
-        summaries=tuple(summaries),
+    return read_plot(
+        estimand,
+        rows,
+        summaries,
+        note=_size_heading(estimand["sites"]),
         prediction=prediction,
         truth=None if truth is None else truth["coefficient"],
-        sides=tuple(estimand["sides"]) or None,
-        level=estimand["level"],
-        note=_size_heading(estimand["sites"]),
         weighed=not joint,
     )
 
@@ -92,11 +75,6 @@ def _size_heading(sites: Sequence[Json]) -> str:
         return "n"
     events = any(site["events"] is not None for site in sites)
     return "Synthetic n / events" if events else "Synthetic n"
-
-
-def _summary(label: str, pooled: Json, kind: Any) -> ForestSummary:
-    c = pooled["coefficient"]
-    return ForestSummary(label, c["estimate"], c["low"], c["high"], kind)
 
 
 def _figure(estimand: Json, position: int) -> dict[str, Markup] | None:

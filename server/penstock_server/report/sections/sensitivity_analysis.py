@@ -15,9 +15,10 @@ from markupsafe import Markup
 from penstock.base.documents import Json
 from penstock.inference import asymmetry, pooling
 from penstock.inference.heterogeneity import profile_q
-from penstock.inference.influence import accumulate, leave_one_out, measure_influence
+from penstock.inference.influence import accumulate, leave_one_out
 from penstock.telling.funnel import FunnelPlot, funnel_png, funnel_svg
 from penstock.telling.scales import LINKS, Link
+from penstock_server.analysis.leverage import weigh_sites
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Picture, Section, Sheet
 from penstock_server.report.sections.answers import (
@@ -84,7 +85,7 @@ def _leave_out(
     df: Sequence[float],
     link: Link,
 ) -> Iterator[Json]:
-    effects = measure_influence(y, v, degrees=df)
+    effects = weigh_sites(tuple(y), tuple(v), tuple(df))
     rest = leave_one_out(y, v, level=LEVEL, degrees=df)
     for name, effect, without in zip(names, effects, rest, strict=True):
         yield {

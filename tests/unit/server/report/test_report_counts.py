@@ -14,10 +14,13 @@ from markupsafe import escape
 from tests.unit.server.report.test_report_rows import MECHANISMS, SCHEMA, N, build
 from tests.unit.shared.mechanisms.scoring.test_answers import rows
 
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.fourfold import pool_mantel_haenszel
+from penstock.inference.refits import Measured
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Column
-from penstock_server.analysis.crosstabs import list_crosstabs
+from penstock_server.analysis.crosstabs import SiteCrosstabs, list_crosstabs, pool_odds
 from penstock_server.report.composition import complete_report
 from penstock_server.report.contents import SECTIONS
 from penstock_server.results.production import write_sheet
@@ -139,3 +142,72 @@ def test_a_table_of_three_columns_has_a_picture_for_each_level_of_the_last(tmp_p
     assert len(report["crosstabs"][0]["cells"]) == 12
     for level in ("0", "1"):
         assert f'<p class="quiet">death: {level}</p>' in page
+
+
+TWICE = Estimand("both", "table", "flag", term="died", level="1", outcome_level="1")
+
+
+def test_noisy_counts_have_an_odds_ratio_over_sites(tmp_path: Path) -> None:
+    report, page = build("scoring", tmp_path, (TWICE,), WIDE)
+    [table] = report["crosstabs"]
+    told = table["odds_ratio"]
+    counts = []
+    for seed in (0, 1):
+        of = rows(N, seed)
+        counts.append(
+            [
+                float(((of["flag"] == flag) & (of["died"] == died)).sum())
+                for flag, died in ((1, 1), (0, 1), (1, 0), (0, 0))
+            ]
+        )
+    exact = pool_mantel_haenszel(*np.array(counts).T)
+    assert exact is not None
+    assert told["sites"] == 2
+    assert 0 < told["se_noise"] < told["se"]
+    assert abs(math.log(told["estimate"]) - exact.estimate) < 5 * told["se_noise"]
+    assert told["se"] ** 2 - told["se_noise"] ** 2 == pytest.approx(exact.se**2, rel=0.2)
+    half = 1.959964 * told["se"]
+    assert told["high"] == pytest.approx(told["estimate"] * math.exp(half), rel=1e-6)
+    assert "by Mantel and Haenszel, 2 sites each with its own table" in page
+    sheets = [s for section in SECTIONS for s in section.tabulate(report)]
+    [sheet] = [s for s in sheets if s.name == "odds_ratios.csv"]
+    with open(write_sheet(sheet, tmp_path), newline="") as file:
+        [line] = csv.DictReader(file)
+    assert (line["outcome"], line["outcome_level"], line["term"]) == ("flag", "1", "died")
+    assert float(line["odds_ratio"]) == pytest.approx(told["estimate"])
+
+
+def test_synthetic_tables_have_no_odds_ratio(tmp_path: Path) -> None:
+    report, page = build("structured", tmp_path, (TWICE,), WIDE)
+    assert "odds_ratio" not in report["crosstabs"][0]
+    assert "Mantel" not in page
+
+
+def test_tables_of_more_levels_have_no_odds_ratio(built: Built) -> None:
+    assert "odds_ratio" not in built[0]["crosstabs"][0]
+
+
+def noisy(counts: list[float], variance: float) -> SiteCrosstabs:
+    def one(count: float) -> Measured:
+        estimate = SiteEstimate(count, variance, 0.0, None, None, None, 1, 1, variance, total=True)
+        return Measured(estimate, 0, None)
+
+    cells = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    return SiteCrosstabs(
+        {"both": {cell: (one(n), one(n)) for cell, n in zip(cells, counts, strict=True)}}
+    )
+
+
+def test_an_odds_ratio_is_told_where_noise_leaves_every_count() -> None:
+    sites = {"north": noisy([90, 30, 40, 60], 9.0), "south": noisy([80, 20, 30, 50], 9.0)}
+    found = pool_odds(WIDE, TWICE, sites)
+    assert found is not None
+    assert found.estimate == pytest.approx(
+        math.log((60 * 90 / 220 + 50 * 80 / 180) / (30 * 40 / 220 + 20 * 30 / 180))
+    )
+    few = sites | {"south": noisy([80, 5, 30, 50], 9.0)}
+    assert pool_odds(WIDE, TWICE, few) is None
+    assert pool_odds(WIDE, TWICE, {"north": sites["north"]}) is None
+    # Persons with several rows each.
+    visits = replace(WIDE, person="pid", max_rows_per_person=3)
+    assert pool_odds(visits, TWICE, sites) is None

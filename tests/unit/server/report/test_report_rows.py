@@ -16,7 +16,9 @@ from tests.support import made
 from tests.support.carried_out import release
 from tests.unit.shared.mechanisms.scoring.test_answers import rows
 
+from penstock.base.errors import InvalidInput
 from penstock.inference.refits import widen_sites
+from penstock.inference.vectors import pool_vectors
 from penstock.mechanisms import Scoring, Settings, Structured
 from penstock.mechanisms.plans import plan
 from penstock.privacy.noise.sources import SeededNoise
@@ -168,3 +170,28 @@ def test_an_analyst_pulls_them_beside_the_coefficients(tmp_path: Path) -> None:
     assert [line["mark"] != "" for line in lines] == [True] * 2 + [False] * 6
     assert [line["doubt"] == "nan" for line in lines] == [False] * 2 + [True] * 6
     assert all(0 < float(line["se_noise"]) < float(line["se"]) for line in lines)
+
+
+def test_what_is_pulled_can_be_pooled_together(tmp_path: Path) -> None:
+    """Both coefficients of the hazard by their covariance; each by itself is the report's."""
+    report, _ = build("scoring", tmp_path)
+    answer = json.loads((tmp_path / "coefficients.json").read_text(encoding="utf-8"))
+    at = next(i for i, r in enumerate(answer["regressions"]) if "hazard" in r["estimands"])
+    terms, told = (
+        answer["regressions"][at]["terms"],
+        [s["regressions"][at] for s in answer["sites"]],
+    )
+    y = np.array([[one["estimates"][term] for term in terms] for one in told])
+    s = np.array([one["covariance"] for one in told])
+    both = pool_vectors(y, s, method="fixed")
+    assert len(both.estimates) == 2
+    assert both.q_df == 2
+    [hazard] = [e for e in report["estimands"] if e["name"] == "hazard"]
+    place = terms.index("x")
+    y[:, 1 - place] = math.nan
+    with pytest.raises(InvalidInput, match="outcome"):
+        pool_vectors(y, s, method="fixed")
+    alone = pool_vectors(y[:, [place]], s[:, [place]][:, :, [place]], method="fixed")
+    assert alone.estimates[0] == pytest.approx(hazard["fixed"]["coefficient"]["estimate"])
+    assert alone.errors[0] == pytest.approx(hazard["fixed"]["se"])
+    assert both.errors[place] == pytest.approx(alone.errors[0], rel=0.1)
