@@ -10,7 +10,8 @@ all is done once more (:func:`audit_sums`):
   noise are what the *charge* asks for, S - t - c shares of it at the least;
 - every site in a round was told the same sums, sites and terms; it says once, under its signature,
   a masked vector and one set of survivors, the same at all;
-- what the sites said, unmasked with the shares that they gave, is the sum that was told.
+- what the sites said, unmasked with the shares that they gave, is the sum that was told, scaled up
+  by the frames of the sites that it lacks.
 
 It cannot see of which variance the noise within a masked vector is: nobody can. Where a test knows
 the rows, :func:`find_noise` takes them off the sums.
@@ -46,6 +47,7 @@ from penstock.privacy.noise.discrete import grid_exponent
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema.encoding import Encoding
 from penstock.study.charges import plan_study
+from penstock.study.study import Study
 from penstock.wire.canonical import digest
 from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.ledger.ledger import Ledger
@@ -54,6 +56,7 @@ from penstock_client.ledger.sqlite_file import Database
 from penstock_client.masking.round_orders import RoundOrders
 from penstock_client.masking.sum_record import RoundRow, SumRecord
 from penstock_server.store.round_sums import RoundSum
+from penstock_server.studies.summation_course import scale_sum
 from penstock_server.sums.collector import Collector
 
 Rounds = Sequence[RoundSum]
@@ -72,10 +75,12 @@ class Audited:
     """
     Attributes:
         plan: that follows from the signed study; questions: of each round, of nobody's rows.
+        sums: of each round, as its survivors said it.
     """
 
     plan: JointPlan
     questions: tuple[Contribution, ...]
+    sums: tuple[list[int], ...]
 
 
 def audit_sums(signed: bytes, gates: Mapping[str, Database], rounds: Rounds) -> Audited:
@@ -98,9 +103,11 @@ def audit_sums(signed: bytes, gates: Mapping[str, Database], rounds: Rounds) -> 
         _audit_ledger(study, plan, roster, site, database)
     questions = _ask_again(plan, study, rounds)
     _audit_noise(plan, questions)
-    for number, asked in enumerate(questions):
+    sums = [
         _audit_round(study, roster, gates, rounds, number, asked.size)
-    return Audited(plan, tuple(questions))
+        for number, asked in enumerate(questions)
+    ]
+    return Audited(plan, tuple(questions), tuple(sums))
 
 
 def _audit_ledger(
@@ -176,8 +183,8 @@ def _audit_round(
     rounds: Rounds,
     number: int,
     size: int,
-) -> None:
-    """All that was said in one round, unmasked once more."""
+) -> list[int]:
+    """All that was said in one round, unmasked once more: the sum of its survivors."""
     published = rounds[number]
     told = [each.data for each in rounds[:number]]
     terms = SumTerms(number, size, SUM_BITS, find_transcript(signed.study_id, told))
@@ -202,8 +209,18 @@ def _audit_round(
         found = _unmask(roster, terms, rows, members, survivors)
     except PenstockError as error:
         _refuse(str(error), f"round {number}")
-    if write_sum(found) != published.data:
+    if write_sum(scale_up(signed.study, found, rounds[0].survivors, survivors)) != published.data:
         _refuse("another sum than its sites said", f"round {number}")
+    return found
+
+
+def scale_up(
+    study: Study, numbers: Sequence[int], first: Sequence[str], survivors: Sequence[str]
+) -> list[int]:
+    """A sum of these survivors as a coordinator tells it, by the first sum's frames."""
+    persons = dict(study.aggregation.persons)
+    whole, there = (sum(persons[site] for site in sites) for sites in (first, survivors))
+    return scale_sum(numbers, (whole, there))
 
 
 def _audit_orders(
@@ -272,8 +289,9 @@ def find_noise(
         parts: of each round, what each site's rows add.
     """
     sites, squares = len(audited.plan.consortium.sites), list[float]()
-    for published, question, known in zip(rounds, audited.questions, parts, strict=True):
-        at, left = 0, read_sum(published.data)
+    records = zip(rounds, audited.sums, audited.questions, parts, strict=True)
+    for published, left, question, known in records:
+        at = 0
         for half, addend in enumerate(question.addends):
             share = addend.variance * len(published.survivors) / sites
             for place in range(len(addend.whole)):

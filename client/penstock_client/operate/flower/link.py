@@ -26,7 +26,10 @@ log = logging.getLogger("penstock.supernode")
 
 CONNECTED, UNREACHABLE, REFUSED = "connected", "unreachable", "refused"
 LOOK_AGAIN_SECONDS = 60.0
-REFUSALS = (400, 401, 403, 404, 409)
+REFUSALS = (400, 401, 403, 404, 409, 412)
+TRY_SECONDS, HELD_SECONDS = 2.0, 45.0
+"""Where the coordinator still holds the connection of a process that was killed, the next one asks
+so often, and so long: a process that ended instead would begin again ever later."""
 
 
 class Link:
@@ -67,6 +70,11 @@ class Link:
             why = "it does not know this node's key. Ask its admin to enrol this site's join.json"
         self._tell(REFUSED, f"{self._joined.address} does not let this site in: {why}")
 
+    @property
+    def was_known(self) -> bool:
+        """Whether the coordinator has let this node in before."""
+        return self._was_known
+
     def _check_way(self) -> list[Row]:
         return reachability.check_way(self._joined.host, self._joined.port, self._ca)
 
@@ -94,16 +102,23 @@ def make_watched_client(link: Link) -> type[FleetHttpClient]:
 
     class Watched(FleetHttpClient):
         def _unary_unary(self, **call: Any) -> Any:
-            try:
-                answer = super()._unary_unary(**call)
-            except httpx.TransportError:
-                link.lost()
-                raise
-            except httpx.HTTPStatusError as error:
-                if error.response.status_code in REFUSALS and "activate" in call["path"]:
+            end = time.monotonic() + HELD_SECONDS
+            while True:
+                try:
+                    answer = super()._unary_unary(**call)
+                except httpx.TransportError:
+                    link.lost()
+                    raise
+                except httpx.HTTPStatusError as error:
+                    status = error.response.status_code
+                    if status not in REFUSALS or not call["path"].endswith("/activate-node"):
+                        raise
                     link.refused()
-                raise
-            link.connected()
-            return answer
+                    if not link.was_known or time.monotonic() > end:
+                        raise
+                    time.sleep(TRY_SECONDS)
+                else:
+                    link.connected()
+                    return answer
 
     return Watched

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
 from flwr.common.constant import ISOLATION_MODE_PROCESS
+from flwr.proto.task_pb2 import Task
 from flwr.supercore import heartbeat
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -78,6 +79,7 @@ def _serve(state: NodeStateFactory, paths: NetworkPaths) -> None:
     app = create_app(state_factory=state, superexec_auth_secret=paths.secret.read_bytes())
     lobby = Lobby(Tasks())
     _call_on_messages(state.state(), lobby)
+    answer_unread(state.state())
     paths.supernode_socket.unlink(missing_ok=True)
     config = uvicorn.Config(
         DirectCalls(app, list_runtime_calls("SuperNode"), lobby),
@@ -114,6 +116,27 @@ def _call_on_messages(state: NodeState, lobby: Lobby) -> None:
         return found
 
     state.store_message = store_and_call  # type: ignore[method-assign]
+
+
+def answer_unread(state: NodeState) -> None:
+    """Answer also for a runner that died before it had read its task's message.
+
+    Flower answers for messages that were read, once their task's time is over. For any other its
+    loop would wait for ever, and the site with it.
+    """
+    answer = state._on_task_tokens_expired  # type: ignore[attr-defined]
+
+    def answer_all(tasks: list[Task]) -> None:
+        with state.lock_msg_store:  # type: ignore[attr-defined]
+            entries = list(state.msg_store.values())  # type: ignore[attr-defined]
+        for entry in entries:
+            known = entry.message.metadata
+            if not known.reply_to_message_id and not entry.is_retrieved:
+                state.record_message_processing_start(known.message_id)
+                entry.is_retrieved = True
+        answer(tasks)
+
+    state._on_task_tokens_expired = answer_all  # type: ignore[attr-defined]
 
 
 class Pace:

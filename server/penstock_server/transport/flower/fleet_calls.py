@@ -13,10 +13,17 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from google.protobuf.message import Message
 
 from penstock.processes.direct_calls import RUNTIME, Call, Seat, list_runtime_calls
+from penstock_server.transport.flower.lost_answers import (
+    accept_again,
+    ask_for_parts,
+    forget_unanswered,
+    is_taken,
+)
 
 FLEET = "/v1/fleet/"
 SITE_LOOKS, SITE_ANSWERS = FLEET + "pull-messages", FLEET + "push-messages"
 PUMP_LOOKS, PUMP_ASKS = RUNTIME + "pull-messages", RUNTIME + "push-messages"
+PUMP_PARTS = RUNTIME + "push-object"
 PUMP, PUMP_SECONDS = -1, 0.25
 """The coordinator's runner waits shortly: it has other things to look for as well."""
 
@@ -26,22 +33,41 @@ Handler = Callable[[Message, LinkState], Message]
 def list_calls() -> dict[str, Call]:
     """By their path: those of the fleet are signed by a node's key, which Flower checks first."""
 
-    def make(name: str, kind: type[Message], handle: Handler) -> tuple[str, Call]:
+    def lead(handle: Handler) -> Callable[[Request, Message], Message]:
         def answer(request: Request, message: Message) -> Message:
             authenticate_node(request)
             return handle(message, get_linkstate(request))
 
-        return FLEET + name, Call(kind, answer)
+        return answer
 
-    stored = fleet_handlers
+    def make(name: str, kind: type[Message], handle: Handler) -> tuple[str, Call]:
+        return FLEET + name, Call(kind, lead(handle))
+
+    def pull(message: Message, state: LinkState) -> Message:
+        return stored.pull_messages(message, state, state.object_store)
+
+    def pull_first(message: Message, state: LinkState) -> Message:
+        forget_unanswered(state, message.node.node_id)
+        return pull(message, state)
+
+    def push(message: Message, state: LinkState) -> Message:
+        taken = is_taken(state, message)  # what is new now may be taken at once
+        answer = stored.push_messages(message, state)
+        return ask_for_parts(state, message, answer) if taken else answer
+
+    def push_part(message: Message, state: LinkState) -> Message:
+        return accept_again(state, message, stored.push_object(message, state))
+
+    def push_own_part(request: Request, message: Message) -> Message:
+        answer = runtime[PUMP_PARTS].answer(request, message)
+        return accept_again(get_linkstate(request), message, answer)
+
+    stored, runtime = fleet_handlers, list_runtime_calls("SuperLink")
     fleet = [
-        make(
-            "pull-messages",
-            fleet_pb2.PullMessagesRequest,
-            lambda message, state: stored.pull_messages(message, state, state.object_store),
-        ),
-        make("push-messages", fleet_pb2.PushMessagesRequest, stored.push_messages),
-        make("push-object", message_pb2.PushObjectRequest, stored.push_object),
+        # While a call waits, the node does not look again: what it took is taken by this call.
+        (SITE_LOOKS, Call(fleet_pb2.PullMessagesRequest, lead(pull_first), lead(pull))),
+        make("push-messages", fleet_pb2.PushMessagesRequest, push),
+        make("push-object", message_pb2.PushObjectRequest, push_part),
         make("pull-object", message_pb2.PullObjectRequest, stored.pull_object),
         make(
             "confirm-message-received",
@@ -56,7 +82,8 @@ def list_calls() -> dict[str, Call]:
             stored.send_node_heartbeat,
         ),
     ]
-    return {**dict(fleet), **list_runtime_calls("SuperLink")}
+    own = {PUMP_PARTS: Call(runtime[PUMP_PARTS].kind, push_own_part)}
+    return {**dict(fleet), **runtime, **own}
 
 
 class Exchange:

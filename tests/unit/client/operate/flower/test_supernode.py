@@ -1,5 +1,15 @@
 """How often an idle site looks for messages: each look is a signature and three processes' work."""
 
+import pytest
+from flwr.app import Metadata
+from flwr.app.message import make_message
+from flwr.proto.task_pb2 import Task
+from flwr.supercore.constant import TaskType
+from flwr.supercore.date import now
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supernode.nodestate import NodeStateFactory
+
+from penstock.processes.flower import MESSAGE_TYPE, pack
 from penstock_client.operate.flower import supernode
 from penstock_server.transport.pump import DESCRIBE_SECONDS
 
@@ -50,3 +60,21 @@ def test_a_site_whose_look_was_kept_waiting_looks_again_at_once(monkeypatch):
     assert waits[-1] < 0.1
     pace.sleep(3.0)
     assert waits[-1] == supernode.IDLE_SECONDS
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_message_whose_runner_died_is_answered_once_its_time_is_over(read):
+    """One that was not read yet never was, and the site waited for ever."""
+    state = NodeStateFactory(objectstore_factory=ObjectStoreFactory()).state()
+    supernode.answer_unread(state)
+    known = Metadata(1, "", 1, 7, "", "", now().timestamp(), 60.0, MESSAGE_TYPE)
+    message = make_message(known, pack(b"packet"))
+    message.metadata.__dict__["_message_id"] = message.object_id
+    state.store_message(message)
+    if read:
+        state.record_message_processing_start(message.object_id)
+        assert state.get_messages_legacy(run_ids=[1], is_reply=False)
+    state._on_task_tokens_expired([Task(type=TaskType.CLIENT_APP, run_id=1)])
+    [reply] = state.get_messages_legacy(is_reply=True)
+    assert reply.has_error()
+    assert reply.metadata.reply_to_message_id == message.object_id

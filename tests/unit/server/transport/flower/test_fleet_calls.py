@@ -7,16 +7,29 @@ import sqlite3
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
+from flwr.app import Metadata
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.common.constant import NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import (
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
+from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.date import now
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from flwr.superlink.servicer.fleet import fleet_handlers
 from sqlalchemy.exc import OperationalError
 
 from penstock.processes.direct_calls import DirectCalls
+from penstock.processes.flower import MESSAGE_TYPE, pack
 from penstock_server.store.folder import Folder
 from penstock_server.transport.flower import fleet_calls
 from penstock_server.transport.flower.fleet_calls import SITE_LOOKS, list_calls
@@ -118,3 +131,125 @@ def test_a_node_waits_for_messages_to_it_and_the_pump_shortly_for_answers():
     assert seat.seconds < 1
     assert exchange.find_called(fleet_calls.SITE_ANSWERS, None) == [seat.who]
     assert exchange.find_seat(fleet_calls.SITE_ANSWERS, look, nothing) is None
+
+
+class Line:
+    """A coordinator's run, and the node of a site that is connected."""
+
+    def __init__(self, app):
+        self.app, (self.key, self.node) = app, enrol(app)
+        self.state = app.state.linkstate_factory.state()
+        asked = (None, None, "f" * 64, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID)
+        self.run = self.state.create_run(*asked, TaskType.SERVER_APP)
+        [run] = self.state.get_run_info(run_ids=[self.run])
+        self.state.claim_task(run.primary_task_id)
+        self.state.activate_task(run.primary_task_id)
+
+    def call(self, path, request, answer):
+        found = ask(
+            DirectCalls(self.app, list_calls()), path, request.SerializeToString(), sign(self.key)
+        )
+        assert found.status_code == 200, found.content
+        return answer.FromString(found.content)
+
+    def make(self, answered=""):
+        """A message to the node, or its answer to one."""
+        ends = (SUPERLINK_NODE_ID, self.node)
+        sender, to = reversed(ends) if answered else ends
+        when, ttl = now().timestamp(), 30.0 if answered else 60.0
+        known = Metadata(self.run, "", sender, to, answered, "", when, ttl, MESSAGE_TYPE)
+        message = make_message(known, pack(b"packet"))
+        message.metadata.__dict__["_message_id"] = message.object_id
+        return message
+
+    def send(self):
+        """A message to the node, whole; its id."""
+        message = self.make()
+        session, tree = self.state.start_session(self.run), get_object_tree(message)
+        assert self.state.store_message_and_object_tree(message, tree, session)[0]
+        return message.object_id
+
+    def look(self):
+        """What the node is given when it looks for messages."""
+        request = PullMessagesRequest(node=Node(node_id=self.node))
+        found = self.call(SITE_LOOKS, request, PullMessagesResponse).messages_list
+        return [message.metadata.message_id for message in found]
+
+    def say(self, message):
+        """The node's answer, without its parts: which of them are missing, and their session."""
+        request = PushMessagesRequest(
+            node=Node(node_id=self.node),
+            messages_list=[message_to_proto(remove_content_from_message(message))],
+            message_object_trees=[get_object_tree(message)],
+            clientapp_runtime_list=[1.0],
+        )
+        found = self.call(fleet_calls.SITE_ANSWERS, request, PushMessagesResponse)
+        return set(found.objects_to_push), found.session_id
+
+    def push(self, session, part, content):
+        """Whether a part of an answer is stored."""
+        request = PushObjectRequest(
+            node=Node(node_id=self.node),
+            run_id=self.run,
+            session_id=session,
+            object_id=part,
+            object_content=content,
+        )
+        return self.call(fleet_calls.FLEET + "push-object", request, PushObjectResponse).stored
+
+    def hear(self, sent):
+        """What the coordinator hears of a message; what it heard of is forgotten."""
+        found = self.state.get_message_res({sent}, self.run)
+        self.state.delete_messages({each.metadata.reply_to_message_id for each in found})
+        return found
+
+
+def test_a_message_that_a_node_took_and_lost_is_told_to_be_gone(app):
+    """As after the death of a SuperLink that was giving it out: it was waited for to the end of its
+    time, a quarter of an hour, and its site with it."""
+    line = Line(app)
+    sent = line.send()
+    assert line.hear(sent) == []
+    assert line.look() == [sent]
+    assert line.hear(sent) == []  # the node may be at work on it
+    assert line.look() == []
+    [told] = line.hear(sent)
+    assert told.error.code == ErrorCode.MESSAGE_UNAVAILABLE
+    assert line.state.object_store.get(sent) is None
+
+
+def test_what_a_node_answered_and_what_waits_for_it_is_kept(app):
+    line = Line(app)
+    first = line.send()
+    assert line.look() == [first]
+    line.say(line.make(first))
+    second = line.send()
+    assert line.look() == [second]
+    [reply] = line.hear(first)
+    assert not reply.has_error()
+    assert line.hear(second) == []
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_an_answer_that_is_said_again_is_taken_as_said_once(app, heard):
+    """Part by part, whether or not the coordinator has heard already that there is one: it was
+    refused, and what the coordinator had heard of was never whole."""
+    line = Line(app)
+    sent = line.send()
+    assert line.look() == [sent]
+    reply = line.make(sent)
+    parts = {key: part.deflate() for key, part in get_all_nested_objects(reply).items()}
+    missing, session = line.say(reply)
+    assert missing == parts.keys()
+    part, *others = parts
+    assert line.push(session, part, parts[part])
+    assert line.push(session, part, parts[part])
+    assert not line.push(session, part, b"another")
+    if heard:
+        assert len(line.hear(sent)) == 1
+    missing, session = line.say(reply)
+    assert missing == set(others)
+    assert all(line.push(session, each, parts[each]) for each in others)
+    for each, content in parts.items():
+        assert line.state.object_store.get(each) == content
+    assert line.say(reply)[0] == set()
