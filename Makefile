@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 LINT   := .lint
 DOCS   := .docs
+BROWSER := .browser
 BIN    := $(VENV)/bin
 NAME   ?=
 JOBS   ?= 2
@@ -11,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup r demo test soak lint format docs proto bundle bench reproduce clean
+.PHONY: help setup r browser demo test soak lint format docs proto bundle bench reproduce clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +37,14 @@ setup: $(VENV)/.ready ## install into .venv
 r: ## R, survival and metafor for the worked examples, by apt-get; Debian, as root
 	apt-get -q update
 	DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends r-base-core r-cran-survival r-cran-metafor r-cran-jsonlite
+
+# Without Chromium the tests of the report in a browser are skipped. Of this package only axe-core's script is used, so it
+# comes without what it asks for, which would drive a browser of its own.
+browser: setup ## Chromium by apt-get, and axe-core, for the tests of the report; Debian, as root
+	apt-get -q update
+	DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends chromium fonts-dejavu-core
+	rm -rf $(BROWSER)
+	$(BIN)/pip install -q --no-deps --target $(BROWSER) axe-playwright-python==0.1.8
 
 demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between them, one report
 	$(BIN)/penstock demo --out penstock-demo
@@ -110,5 +119,5 @@ reproduce: setup $(PEERS:=/.ready) $(ENVIRONMENTS_$(NAME)) ## NAME=…: one stud
 	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies $(NAME)
 
 clean: ## remove what make made
-	rm -rf $(VENV) $(LINT) $(DOCS) .bench dist build docs/reference penstock-demo
+	rm -rf $(VENV) $(LINT) $(DOCS) $(BROWSER) .bench dist build docs/reference penstock-demo
 	rm -f shared/penstock/mechanisms/flow/kernel-*.so

@@ -287,6 +287,7 @@ LONGEST = (
     "integration/test_builder.py",
     "integration/test_time_as_a_query.py",
     "integration/test_isolation.py",
+    "browser/test_report_in_chromium.py",
     "integration/test_api.py",
     "integration/test_namespaces.py",
     "statistical/test_audit.py",

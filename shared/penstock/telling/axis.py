@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,6 +15,14 @@ from penstock.telling.scales import COUNT, LOG, MAX_EXPONENT, PLAIN, Link
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 RATIO_DECIMALS = 2
 """Of a ratio whose interval is wide."""
+BOLD = 8.4
+"""At most the width of a bold letter, on average, in drawing units."""
+DIGIT = 7.4
+"""At most the width of a digit of a tick's label, with some space to the next label."""
+TITLE_LINE = 16.0
+"""Between the lines of a title, in drawing units."""
+TITLE_LINES = 3
+"""Of a title, at most."""
 LARGE = 1e9
 """Up to here people read digits; from here on, powers of ten."""
 
@@ -46,6 +56,22 @@ def decimals_for(half_width: float, *, least: int, most: int = 5) -> int:
     if not 0 < half_width < math.inf:
         return least
     return int(min(most, max(least, 1 - math.floor(math.log10(half_width)))))
+
+
+def wrap_title(text: str, width: float) -> tuple[list[str], str | None]:
+    """Lines of an axis' title, about as long as each other and three at most; and the whole of it
+    where they do not hold it."""
+    letters = int(width / BOLD)
+    lines = textwrap.wrap(text, letters)
+    if len(lines) > TITLE_LINES:
+        return textwrap.wrap(text, letters, max_lines=TITLE_LINES, placeholder="…"), text
+    while len(lines) > 1:
+        letters -= 1
+        shorter = textwrap.wrap(text, letters)
+        if len(shorter) > len(lines):
+            break
+        lines = shorter
+    return lines, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +133,16 @@ class Scale:
         first, last = self.link.ends
         return [(self.link.back(v), text) for v, text in ticks if first < v < last]
 
+    def ticks_within(self, width: float) -> list[tuple[float, str]]:
+        """As :meth:`ticks`, so many of them that their labels stand apart."""
+        for most in (6, 5, 4, 3, 2):
+            ticks = self.ticks(most)
+            longest = max((len(text) for _, text in ticks), default=0)
+            places = [self.share(value) * width for value, _ in ticks]
+            if all(b - a > DIGIT * longest for a, b in pairwise(places)):
+                return ticks
+        return self.ticks(1)
+
     def _space(self, values: Sequence[float], most: int) -> list[float]:
         """Of round values and these, in order, those that leave room for their labels: even steps
         crowd where the scale is bent."""
@@ -136,17 +172,19 @@ def scale_for(
     The anchors (pooled intervals, truth, the null value) and the sites' estimates are held, but
     not beyond 8 robust standard deviations (1.48 times the median absolute deviation, or a
     quarter of the median whisker, whichever is larger) from the sites' median. Whiskers and the
-    prediction interval may add half of that span on either side; what is longer is clipped, and
-    the plot shows an arrow.
+    prediction interval may add half of that span on either side, and of the median whisker's
+    length if that is more: sites that agree have whiskers, too. What is longer is clipped, and the
+    plot shows an arrow.
     """
     points = np.array(list(estimates), dtype=np.float64)
     ends = np.array(list(whiskers), dtype=np.float64).reshape(-1, 2)
     held = np.array(list(anchors), dtype=np.float64)
+    usual = float(np.median(ends[:, 1] - ends[:, 0])) if ends.size else 0.0
     if points.size:
         centre = float(np.median(points))
         spread = max(
             1.4826 * float(np.median(np.abs(points - centre))),
-            float(np.median((ends[:, 1] - ends[:, 0]) / 4)) if ends.size else 0.0,
+            usual / 4,
             1e-6 * max(1e-6, abs(centre)),
         )
         near = points[np.abs(points - centre) <= 8 * spread]
@@ -155,7 +193,7 @@ def scale_for(
     if held.size == 0:
         return Scale(-1.0, 1.0, link, decimals)
     low, high = float(held.min()), float(held.max())
-    span = max(high - low, 1e-6 * max(1e-6, abs(low)))
+    span = max(high - low, usual, 1e-6 * max(1e-6, abs(low)))
     if prediction is not None:
         ends = np.vstack([ends, prediction])
     if ends.size:

@@ -27,10 +27,10 @@ COLOURS: dict[str, tuple[str, str]] = {
     "inner": ("#a9cde8", "#2c5878"),
     "paper": ("#ffffff", "#12171d"),
     "heat-0": ("#eef4f9", "#17222c"),
-    "heat-1": ("#cfe1f0", "#1e3447"),
-    "heat-2": ("#a3c8e3", "#274d6c"),
-    "heat-3": ("#74b0d9", "#2b6592"),
-    "heat-4": ("#4a97ca", "#2c7cb8"),
+    "heat-1": ("#cfe1f0", "#1c303f"),
+    "heat-2": ("#a3c8e3", "#22445f"),
+    "heat-3": ("#74b0d9", "#285a82"),
+    "heat-4": ("#4a97ca", "#2c6fa5"),
 }
 
 HEATS = 5
@@ -42,7 +42,10 @@ LEVEL_COLOURS = ("site", "random", "truth", "flag", "muted")
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a mark looks: names out of :data:`COLOURS`, lengths in drawing units."""
+    """How a mark looks: names out of :data:`COLOURS`, lengths in drawing units.
+
+    A halo of paper keeps text readable where a line runs behind it; on a coloured cell is none.
+    """
 
     fill: str | None = None
     stroke: str | None = None
@@ -50,6 +53,7 @@ class Style:
     dash: tuple[float, float] | None = None
     size: float = 13.0
     bold: bool = False
+    halo: bool = True
 
 
 STYLES: dict[str, Style] = {
@@ -87,8 +91,8 @@ STYLES: dict[str, Style] = {
         for i, name in enumerate(LEVEL_COLOURS)
     },
     **{f"heat-{i}": Style(fill=f"heat-{i}") for i in range(HEATS)},
-    "heat-text": Style(fill="ink", bold=True),
-    "heat-small": Style(fill="ink", size=11.5),
+    "heat-text": Style(fill="ink", bold=True, halo=False),
+    "heat-small": Style(fill="ink", size=11.5, halo=False),
     **{f"level-dot-{i}": Style(fill=name) for i, name in enumerate(LEVEL_COLOURS)},
     **{
         f"level-text-{i}": Style(fill=name, size=11.5, bold=True)
@@ -161,7 +165,6 @@ def css() -> str:
         f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}",
         ".fp text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,"
         "sans-serif;font-variant-numeric:tabular-nums;"
-        # A halo of paper keeps text readable where a line runs behind it.
         "paint-order:stroke;stroke:var(--fp-paper);stroke-width:4px;stroke-linejoin:round}",
     ]
     for name, style in STYLES.items():
@@ -173,6 +176,8 @@ def css() -> str:
             rule += f"stroke:var(--fp-{style.stroke});stroke-width:{style.width:g};"
         if style.dash:
             rule += f"stroke-dasharray:{style.dash[0]:g} {style.dash[1]:g};"
+        if not style.halo:
+            rule += "stroke:none;"
         rules.append(f".fp .fp-{name}{{{rule}}}")
     return "\n".join(rules)
 
@@ -219,11 +224,12 @@ def to_file(drawing: Drawing, path: Path, *, title: str, dpi: int = 200) -> None
         if isinstance(mark, Label):
             align = {"start": "left", "middle": "center", "end": "right"}[mark.anchor]
             weight = "bold" if style.bold else "normal"
+            halo = [withStroke(linewidth=3, foreground="white")] if style.halo else []
             # parse_math off: a dollar sign in a hostile name must not start a formula.
             axes.text(
                 mark.x, mark.y, _show(mark.text), color=fill, fontsize=style.size * 0.9,
                 ha=align, va="baseline", fontweight=weight, parse_math=False, zorder=order,
-                path_effects=[withStroke(linewidth=3, foreground="white")],
+                path_effects=halo,
             )  # fmt: skip
         elif isinstance(mark, Line):
             axes.plot(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.base.documents import Json
-from penstock.telling.axis import Scale, decimals_for, scale_for
+from penstock.telling.axis import TITLE_LINE, Scale, decimals_for, scale_for, wrap_title
 from penstock.telling.draw import Drawing, Label, Line, Mark, Polygon, to_file, to_svg
 from penstock.telling.scales import LINKS, LOG, Link
 
@@ -238,18 +238,27 @@ class _Geometry:
     label_chars: int
     problem_x: float
     problem_chars: int
-    axis_chars: int
+
+    @property
+    def middle(self) -> float:
+        """Of the axis."""
+        return (self.left + self.right) / 2
+
+    @property
+    def title_width(self) -> float:
+        """Room for a title in the middle below it."""
+        return 2 * min(self.middle, self.width - self.middle)
 
 
 _WIDE = _Geometry(
     width=880, left=330, right=620, note_x=312, number_x=800, weight_x=880, head=30, row=30,
     text_dy=19.5, note_dy=19.5, mark_dy=15, site=30, label_chars=26, problem_x=330,
-    problem_chars=84, axis_chars=70,
+    problem_chars=84,
 )  # fmt: skip
 _COMPACT = _Geometry(
     width=380, left=8, right=372, note_x=None, number_x=380, weight_x=None, head=22, row=50,
     text_dy=18, note_dy=34, mark_dy=50, site=66, label_chars=20, problem_x=0,
-    problem_chars=58, axis_chars=48,
+    problem_chars=58,
 )  # fmt: skip
 
 
@@ -271,7 +280,8 @@ def _layout(plot: ForestPlot, g: _Geometry) -> Drawing:
             marks += _prediction(plot.prediction, plot.percent, scale, g, y)
             y += g.row
     marks += _axis(plot, scale, g, y)
-    return Drawing(g.width, y + 62, tuple(marks))
+    more = len(wrap_title(plot.axis_label, g.title_width)[0]) - 1
+    return Drawing(g.width, y + 62 + TITLE_LINE * more, tuple(marks))
 
 
 def _reason(row: ForestRow, g: _Geometry) -> list[str]:
@@ -394,18 +404,18 @@ def _prediction(
 
 def _axis(plot: ForestPlot, scale: Scale, g: _Geometry, y: float) -> Iterator[Mark]:
     yield Line(g.left, y, g.right, y, "axis")
-    for value, text in scale.ticks():
+    for value, text in scale.ticks_within(g.right - g.left):
         x = _x(value, scale, g)
         yield Line(x, y, x, y + 5, "axis")
         half = SMALL * len(text) / 2
         yield Label(max(half, min(g.width - half, x)), y + 18, text, "tick", "middle")
-    middle = (g.left + g.right) / 2
-    axis_label = _cut(plot.axis_label, g.axis_chars)
-    full = _full(plot.axis_label, axis_label)
-    yield Label(middle, y + 38, axis_label, "strong", "middle", full)
+    lines, full = wrap_title(plot.axis_label, g.title_width)
+    for i, line in enumerate(lines):
+        yield Label(g.middle, y + 38 + TITLE_LINE * i, line, "strong", "middle", full)
     if plot.sides is not None and scale.low <= 0 <= scale.high:
-        yield Label(g.left, y + 56, f"← {plot.sides[0]}", "small")
-        yield Label(g.right, y + 56, f"{plot.sides[1]} →", "small", "end")
+        below = y + 56 + TITLE_LINE * (len(lines) - 1)
+        yield Label(g.left, below, f"← {plot.sides[0]}", "small")
+        yield Label(g.right, below, f"{plot.sides[1]} →", "small", "end")
 
 
 def _blank(x: float, baseline: float, lines: Sequence[str]) -> Polygon:

@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.telling.axis import Scale, decimals_for, number_text, scale_for
+from penstock.telling.axis import (
+    TITLE_LINE,
+    Scale,
+    decimals_for,
+    number_text,
+    scale_for,
+    wrap_title,
+)
 from penstock.telling.draw import (
     Anchor,
     Drawing,
@@ -28,6 +35,8 @@ NORMAL = 1.959963984540054
 """Standard errors on either side that 95 % lie within."""
 STEPS = 5
 """Of the axis of standard errors, about."""
+REACH = 4.0
+"""The funnel's foot is held as far as it is so many times as wide as sites are spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +65,15 @@ class FunnelPlot:
         return 1.08 * max(errors)
 
     def scale(self) -> Scale:
-        """Limits that hold the funnel's foot, as far as sites stay readable."""
+        """Limits that hold the funnel's foot, as far as sites stay readable: what a precise site's
+        interval is, at least, also where all sites have found the same."""
         half = NORMAL * self.deepest
+        spread = max(abs(y - self.centre) for _, y, _, _ in self.sites)
+        held = min(half, REACH * max(spread, NORMAL * min(s for _, _, s, _ in self.sites)))
         return scale_for(
             link=self.link,
             estimates=[y for _, y, _, _ in self.sites],
-            whiskers=[(self.centre - half, self.centre + half)],
+            whiskers=[(self.centre - held, self.centre + held)],
             prediction=None,
             anchors=[self.centre, *(y for y, _ in self.added)],
             decimals=decimals_for(half, least=2 if self.link is LOG else 0),
@@ -89,8 +101,9 @@ def funnel_png(path: Path, *, plot: FunnelPlot) -> None:
 
 def lay_out_funnel(plot: FunnelPlot, *, compact: bool = False) -> Drawing:
     """Marks of the plot, standard errors downwards."""
-    width, height = (380.0, 300.0) if compact else (760.0, 340.0)
-    left, right, top, bottom = 62.0, width - 16.0, 14.0, height - 58.0
+    width, bottom = (380.0, 242.0) if compact else (880.0, 302.0)
+    left, right, top = 62.0, width - 16.0, 14.0
+    height = bottom + 42.0 + TITLE_LINE * len(wrap_title(plot.axis_label, right - left)[0])
     scale = plot.scale()
 
     def x(coefficient: float) -> float:
@@ -140,13 +153,14 @@ def _marks(
             full = name if text != name else None
             yield Label(x(estimate) + away, y(error) + 4, text, "flagged", anchor, full)
     yield Line(left, bottom, right, bottom, "axis")
-    for value, text in scale.ticks():
+    for value, text in scale.ticks_within(right - left):
         yield Line(x(value), bottom, x(value), bottom + 5, "axis")
         yield Label(x(value), bottom + 18, text, "tick", "middle")
     yield Label(0, top + 2, "SE", "small")
-    label = plot.axis_label if len(plot.axis_label) <= 48 else plot.axis_label[:47] + "…"
-    full = plot.axis_label if label != plot.axis_label else None
-    yield Label((left + right) / 2, bottom + 40, label, "strong", "middle", full)
+    lines, full = wrap_title(plot.axis_label, right - left)
+    for i, title in enumerate(lines):
+        down = bottom + 40 + TITLE_LINE * i
+        yield Label((left + right) / 2, down, title, "strong", "middle", full)
 
 
 def _ticks(deepest: float) -> tuple[float, list[float]]:

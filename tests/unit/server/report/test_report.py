@@ -522,9 +522,12 @@ def numbers_in(svg: str) -> list[float]:
 
 @pytest.mark.parametrize(("compact", "width"), [(False, 880), (True, 380)])
 def test_nothing_is_drawn_outside_the_plot(compact: bool, width: float) -> None:
-    drawn = numbers_in(forest.forest_svg(PLOT, compact=compact))
+    svg = forest.forest_svg(PLOT, compact=compact)
+    [(wide, high)] = re.findall(r'viewBox="0 0 (\S+) (\S+)"', svg)
+    assert float(wide) == width
+    drawn = numbers_in(svg)
     assert len(drawn) > 50
-    assert all(0 <= value <= max(width, 500) for value in drawn)
+    assert all(0 <= value <= max(width, float(high)) for value in drawn)
 
 
 def test_a_wild_site_does_not_squash_the_others() -> None:

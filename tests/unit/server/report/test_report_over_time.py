@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -90,8 +91,8 @@ def cohort(seed: int) -> dict[str, np.ndarray]:
     return {"visit": np.tile(at * 1.0, (N, 1)), "sbp": sbp, "ldl": ldl, "stage": stage * 1.0}
 
 
-@pytest.fixture(scope="module")
-def uploads(tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
+def make_uploads(make_folder: Callable[[str], Path]) -> list[Upload]:
+    """What both sites released, each read in a folder of its own."""
     found = []
     for seed, site in enumerate(STUDY.sites):
         encoding = Encoding(SCHEMA)
@@ -106,10 +107,14 @@ def uploads(tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
             present.reshape(N, VISITS),
             SeededNoise(seed),
         )
-        folder = tmp_path_factory.mktemp(site)
         given = made.streams(STUDY, parts, N)
-        found.append(made.read_parts(STUDY, given, folder, site=site, persons=N))
+        found.append(made.read_parts(STUDY, given, make_folder(site), site=site, persons=N))
     return found
+
+
+@pytest.fixture(scope="module")
+def uploads(tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
+    return make_uploads(tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +178,26 @@ def test_an_answer_is_near_what_the_persons_have(report: dict[str, Any], name: s
     back = {"plain": float, "log": math.exp, "fisher": math.tanh}.get(found["scale"])
     back = back or (lambda logit: 1 / (1 + math.exp(-logit)))
     assert random["value"]["low"] == pytest.approx(back(random["coefficient"]["low"]))
+
+
+def test_each_person_is_once_in_the_first_table(report: dict[str, Any]) -> None:
+    """At their first visit."""
+    told = report["baseline"]
+    assert told["once"]
+    whole, *sites = told["groups"]
+    assert [g["site"] for g in sites] == [site["site"] for site in report["sites"]]
+    for group, site in zip(sites, report["sites"], strict=True):
+        assert group["rows"] == pytest.approx(site["persons"], rel=0.02)
+        assert 2 * group["rows"] < site["rows"]
+    place = [c["column"] for c in told["columns"]].index("sbp")
+    assert whole["figures"][place]["mean"] == pytest.approx(truth_at_first("sbp"), abs=3)
+    page = re.sub(r"\s+", " ", render(report))
+    assert "each person counts once, at their first row" in page
+
+
+def truth_at_first(name: str) -> float:
+    """The mean at the first visit, of both cohorts."""
+    return float(np.mean([cohort(seed)[name][:, 0] for seed in range(len(STUDY.sites))]))
 
 
 def test_refits_widen_what_is_within_persons(
