@@ -368,6 +368,7 @@ DRIFT = {
     "report.estimands": 0.05,
     "report.trajectory.columns": 0.05,
     "report.trajectory.figures": 0.05,
+    "report.baseline": 0.05,
     "report.survival": 0.05,
     "report.differences": 0.05,
 }

@@ -344,7 +344,7 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     }  # 1.8
     known |= {"joint": None, "guarantees": None}  # 1.9: each site made its own release then
     known |= {"between_sites": []}  # 1.10, of one release of all sites
-    known |= {"sensitivity_analysis": [], "beside": None}  # 1.11
+    known |= {"sensitivity_analysis": [], "beside": None, "baseline": None}  # 1.11
     added = {"held": None, "robust": None, "scale": "plain"}
     known["estimands"] = [{**added, **e} for e in known["estimands"]]
     assert pulled == known
@@ -362,6 +362,11 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     assert 0 < exact["halves"] <= exact["largest"]
     assert apart == {"site": "site", "others": None, "columns": []}
     written["differences"] = []
+    whole, site = written["baseline"]["groups"]  # of 1.11, of one site
+    assert site["site"] == "site"
+    assert whole == {**site, "site": None}
+    assert 2 * site["rows"] == rows["pooled"]
+    written["baseline"] = None
     slope, mean = written["estimands"]
     assert slope["robust"]["ratio"] == pytest.approx(1, abs=0.1)
     slope["robust"] = None

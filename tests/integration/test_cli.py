@@ -993,6 +993,7 @@ def test_from_a_question_to_a_report(federation):
         "methods.csv",
         "influence.csv",
         "cumulative.csv",
+        "baseline.csv",
     }
     one = pd.read_parquet(run.home / "out" / "pooled.parquet")
     files = run.json("pull", "s1", "--out", "all", "--copies", "all")["files"]

@@ -46,7 +46,7 @@ SCHEMA = Schema(
 )
 ESTIMAND = Estimand("effect", "ols", "score", "age", per=10.0)
 EXAMINED = ("methods.csv", "influence.csv", "cumulative.csv")
-FILES = {*ALWAYS, *EXAMINED, "pooled.parquet", "pooled.csv"}
+FILES = {*ALWAYS, *EXAMINED, "baseline.csv", "pooled.parquet", "pooled.csv"}
 
 
 def gates(world):

@@ -68,7 +68,9 @@ def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
     examined = EXAMINED if report["sensitivity_analysis"] else ()
     assert bool(examined) == any(e["k"] == 2 for e in report["estimands"])
     assert tuple(f.name for f in files[: len(ALWAYS)]) == ALWAYS
-    assert {f.name for f in files} == {*ALWAYS, *examined, *WRITTEN[name]}
+    described = () if report["baseline"] is None else ("baseline.csv",)
+    assert bool(described) == (name not in ("gibbs", "scoring"))
+    assert {f.name for f in files} == {*ALWAYS, *examined, *described, *WRITTEN[name]}
     assert {f.name for f in tmp_path.iterdir()} == {f.name for f in files} <= set(RESULT_FILES)
     jsonschema.Draft202012Validator(report_schema()).validate(report)
     assert [e["k"] for e in report["estimands"]] == [2] * len(report["estimands"])

@@ -36,6 +36,8 @@ from penstock.schema import LEVEL_KINDS, Coded, Schema
 Array = NDArray[np.float64]
 
 TIMES = 60
+RISK_TIMES = 5
+"""Of the table below a curve, 0 among them."""
 MOST_GROUPS = 5
 """Levels of a term that have a curve each."""
 
@@ -55,9 +57,15 @@ class CurveAsked:
 
 @dataclass(frozen=True, slots=True)
 class SiteCurves:
-    """One site's: of each curve, of each group, every time of :func:`list_times`."""
+    """One site's.
+
+    Attributes:
+        curves: of each curve, of each group, every time of :func:`list_times`.
+        at_risk: how many rows of a copy are still followed at :func:`list_risk_times`.
+    """
 
     curves: Mapping[CurveAsked, Sequence[Sequence[Measured]]]
+    at_risk: Mapping[CurveAsked, Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,11 @@ def list_times(schema: Schema, asked: CurveAsked) -> Array:
     return np.linspace(0.0, schema[asked.outcome].bounds[1], TIMES + 1)[1:]
 
 
+def list_risk_times(schema: Schema, asked: CurveAsked) -> Array:
+    """Evenly spaced from 0 up to the declared follow-up."""
+    return np.linspace(0.0, schema[asked.outcome].bounds[1], RISK_TIMES)
+
+
 def measure_curves(
     schema: Schema,
     estimands: Sequence[Estimand],
@@ -135,9 +148,25 @@ def measure_curves(
             found.append(Measured.of(fitted, refitted, of_copies=of_copies, fresh=fresh))
         return found
 
+    def count(one: CurveAsked, level: int | None) -> list[float]:
+        times, tables = list_risk_times(schema, one), (pick(one.outcome, t) for t in copies[:kept])
+        counts = [count_at_risk(_follow(schema, one, level, t)[0], times) for t in tables]
+        return [float(mean) for mean in np.mean(counts, axis=0)]
+
     return SiteCurves(
-        {one: [measure(one, level) for level in list_groups(schema, one)] for one in asked}
+        {one: [measure(one, level) for level in list_groups(schema, one)] for one in asked},
+        {one: [count(one, level) for level in list_groups(schema, one)] for one in asked},
     )
+
+
+def count_at_risk(time: Array, times: Array) -> Array:
+    """How many are followed until each of ``times``, or longer: whoever has the event then, or
+    leaves, is still among them, as in lifelines' event tables.
+
+    Args:
+        time: (n,), ≥ 0; times: (k,).
+    """
+    return len(time) - np.searchsorted(np.sort(time), times, side="left").astype(np.float64)
 
 
 def list_groups(schema: Schema, asked: CurveAsked) -> list[int | None]:
@@ -147,12 +176,7 @@ def list_groups(schema: Schema, asked: CurveAsked) -> list[int | None]:
 
 def _read(schema: Schema, asked: CurveAsked, level: int | None, table: Coded) -> list[Estimate]:
     """log(−log S) of one table's group at every time."""
-    event_name = schema[asked.outcome].event
-    time, event = table[asked.outcome], table[str(event_name)]
-    kept = np.isfinite(time) & np.isfinite(event)
-    if asked.by is not None:
-        kept &= table[asked.by] == level
-    time, event = time[kept], event[kept]
+    time, event = _follow(schema, asked, level, table)
     times = list_times(schema, asked)
     n, events = len(time), int(event.sum())
     if n < MIN_ROWS:
@@ -165,6 +189,17 @@ def _read(schema: Schema, asked: CurveAsked, level: int | None, table: Coded) ->
         else Estimate(math.nan, math.nan, n, events, converged=False, problem="no curve there")
         for x, v in zip(value, variance, strict=True)
     ]
+
+
+def _follow(
+    schema: Schema, asked: CurveAsked, level: int | None, table: Coded
+) -> tuple[Array, Array]:
+    """The times and events of one table's group, of rows that have both."""
+    time, event = table[asked.outcome], table[str(schema[asked.outcome].event)]
+    kept = np.isfinite(time) & np.isfinite(event)
+    if asked.by is not None:
+        kept &= table[asked.by] == level
+    return time[kept], event[kept]
 
 
 def read_survival(time: Array, event: Array, times: Array) -> tuple[Array, Array]:

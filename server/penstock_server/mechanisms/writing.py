@@ -14,14 +14,11 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from penstock.base.files import replace_file
+from penstock.base.text import FORMULA_START
 
 SITE, COPY, PERSON = "_site", "_copy", "_person"
 """Columns of exported tables: the site that released the row; of tables, the synthetic copy; of
 tables of persons with several rows, whose each is."""
-
-FORMULA_START = tuple("=+-@＝＋－＠\t\r\n")
-"""What a spreadsheet may take for a formula's beginning; some read the full-width forms (U+FF1D,
-U+FF0B, U+FF0D, U+FF20) as the plain ones."""
 
 
 def describe_column(name: str, kind: str, label: str) -> dict[str, str]:

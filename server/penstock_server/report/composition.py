@@ -45,6 +45,7 @@ def complete_report(report: Json) -> Json:
         "estimands": [_complete_estimand(e) for e in known["estimands"]],
         "effects": [_complete_held(effect) for effect in known["effects"]],
         "differences": [{"exact": None, **site} for site in known["differences"]],
+        "survival": [{**curve, "at_risk": curve.get("at_risk")} for curve in known["survival"]],
         "sites": [{"persons": None, **site} for site in known["sites"]],
     }
     return _ordered(known | changed)

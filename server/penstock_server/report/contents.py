@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock_server.report.section import Section
 from penstock_server.report.sections import (
     answers,
+    baseline,
     beside,
     between,
     changes,
@@ -31,6 +32,7 @@ SECTIONS: tuple[Section, ...] = (
     answers.SECTION,
     beside.SECTION,
     warnings.SECTION,
+    baseline.SECTION,
     estimands.SECTION,
     between.SECTION,
     sensitivity_analysis.SECTION,

@@ -28,6 +28,8 @@ RESULT_FILES = (
     "pooled.csv",
     "refits.parquet",
     "refits.csv",
+    "baseline.csv",
+    "survival.csv",
     "transitions.csv",
     "crosstabs.csv",
     "odds_ratios.csv",

@@ -18,6 +18,7 @@ from penstock.analyst import (
     connect,
 )
 from penstock.analyst.keyfile import read_private
+from penstock.analyst.latex_tables import write_latex
 from penstock.analyst.pulled import analyse
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.documents import Json
@@ -251,7 +252,9 @@ class Client:
             found: Json = json.loads(path.read_text(encoding="utf-8"))
         return found
 
-    def pull(self, study: str, out: str | Path, copies: Copies = "one") -> list[Path]:
+    def pull(
+        self, study: str, out: str | Path, copies: Copies = "one", *, latex: bool = False
+    ) -> list[Path]:
         """Write report.html, report.json, dictionary.json, study.json, and what it released.
 
         Most mechanisms release tables (pooled.parquet, pooled.csv), a trajectory also paths and
@@ -260,11 +263,14 @@ class Client:
         Args:
             copies: ``"one"``, ``"all"``, or ``"refits"``: all, and the refits that show the
                 mechanism's own noise (refits.parquet, refits.csv).
+            latex: write each of the report's tables as LaTeX, too, beside its CSV: a ``table`` with
+                a caption, which needs the package booktabs.
 
         Returns:
             The files.
         """
-        return self._coordinator.pull(study, Path(out), copies=_check_copies(copies))
+        files = self._coordinator.pull(study, Path(out), copies=_check_copies(copies))
+        return [*files, *(write_latex(Path(out), files) if latex else ())]
 
     def analyse(self, study: str | Path, *questions: str) -> list[Json]:
         """Answers to further questions, from what was released, at no further cost.

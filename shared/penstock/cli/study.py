@@ -20,6 +20,7 @@ from rich.progress import (
 
 from penstock.analyst import POLL_SECONDS, Fetching, Received, connect
 from penstock.analyst.keyfile import read_private
+from penstock.analyst.latex_tables import write_latex
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.checks import Checks
 from penstock.base.documents import Json
@@ -341,6 +342,9 @@ def pull(
     refits: Annotated[
         bool, typer.Option("--refits", help="All copies and the refits, for full intervals.")
     ] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="The report's tables as .tex, too, beside each CSV.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch the report (report.html, report.json, dictionary.json) and what sites released.
@@ -361,6 +365,8 @@ def pull(
             files = remote.fetch(study, None, out, copies=wanted, received=received)
     else:
         files = remote.pull(study, out, copies=wanted)
+    if latex:
+        files = [*files, *write_latex(out, files)]
     if as_json:
         emit_json({"files": [str(f) for f in files]})
         return

@@ -15,12 +15,14 @@ from penstock.inference.floored import choose_rows, estimate_floored, pick_rows
 from penstock.inference.refits import Measured
 from penstock.inference.robust import check_variances
 from penstock.inference.tails import doubt_estimates
+from penstock.mechanisms.joint.consortium import SITE
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
-from penstock.questions.persons import Courses
+from penstock.questions.persons import Courses, keep_first
 from penstock.schema import Coded
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.attendees import Attendees, count_attendees
+from penstock_server.analysis.baseline_figures import Baseline, describe_baseline
 from penstock_server.analysis.changes import SiteChanges, measure_changes
 from penstock_server.analysis.crosstabs import measure_crosstabs
 from penstock_server.analysis.overlap import find_overlaps
@@ -74,7 +76,8 @@ class TableResults:
     def summarise(self, upload: Upload) -> tuple[object, ...]:
         """Where its numbers lie, which of them say the same, what hangs on few persons; what its
         planted runs show, curves of durations, tables of transitions and of levels, what robust
-        variances say, and how far its tables are from each other: as much of it as there is."""
+        variances say, how far its tables are from each other, and who is in them: as much of it as
+        there is."""
         schema, estimands = self.study.schema, self.study.estimands
         copies, refits = self._read(upload)
         of_copies = refits_of_copies(upload.manifest.wire)
@@ -99,8 +102,22 @@ class TableResults:
             ),
             check_variances(schema, estimands, copies, choose),
             measure_moved(schema, copies, refits, of_copies=of_copies),
+            self._describe_persons(copies),
         )
         return tuple(one for one in found if one is not None)
+
+    def _describe_persons(self, copies: Sequence[Coded]) -> Baseline:
+        """Who is in the tables; of one release of all sites, at each of them, too."""
+        joint = self.study.aggregation.joint and SITE in self.study.schema.names
+        read = self.read_courses if self.numbered else None
+        once = read is not None and read(copies[0]).person is not None
+        return describe_baseline(
+            self.study.schema,
+            copies,
+            by=SITE if joint else None,
+            once=once,
+            pick=lambda table: table if read is None else keep_first(table, read(table)),
+        )
 
     def _measure_courses(
         self, copies: Sequence[Coded], refits: Sequence[Coded], *, of_copies: bool

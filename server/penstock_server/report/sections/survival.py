@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
 from penstock.base.documents import Json
 from penstock.telling import phrases
+from penstock.telling.axis import number_text
 from penstock_server.analysis.survival_curves import (
     TIMES,
     CurveAsked,
     SiteCurves,
     list_curves,
     list_groups,
+    list_risk_times,
     list_times,
     pool_curves,
 )
 from penstock_server.report.formats import FILTERS
 from penstock_server.report.inputs import ReportInputs
-from penstock_server.report.section import Section
+from penstock_server.report.section import Section, Sheet
 from penstock_server.report.steps import Steps, SurvivalPlot, survival_svg
 
 _SHOWN = (TIMES // 4 - 1, TIMES // 2 - 1, 3 * TIMES // 4 - 1, TIMES - 1)
@@ -42,6 +44,8 @@ def _curve(asked: CurveAsked, inputs: ReportInputs, sites: dict[str, SiteCurves]
         for level in list_groups(schema, asked)
     ]
     pooled = pool_curves(schema, asked, sites)
+    # One release of all sites has no curve of each, and no rows.
+    apart = sites if inputs.joint is None else {}
     return {
         "outcome": asked.outcome,
         "event": phrases.column_name(schema[str(outcome.event)]),
@@ -54,16 +58,34 @@ def _curve(asked: CurveAsked, inputs: ReportInputs, sites: dict[str, SiteCurves]
                 "survival": _known(curve.survival),
                 "low": _known(curve.low),
                 "high": _known(curve.high),
-                # One release of all sites has no curve of each.
                 "sites": [
                     {"site": site, "survival": _known(found)}
                     for site, found in curve.sites.items()
-                    if inputs.joint is None
+                    if site in apart
                 ],
             }
             for name, curve in zip(names, pooled, strict=True)
         ],
+        "at_risk": {
+            "times": list_risk_times(schema, asked).tolist(),
+            "groups": [
+                {
+                    "level": name,
+                    "numbers": _add_up([own.at_risk[asked][place] for own in sites.values()]),
+                    "sites": [
+                        {"site": site, "numbers": list(own.at_risk[asked][place])}
+                        for site, own in apart.items()
+                    ],
+                }
+                for place, name in enumerate(names)
+            ],
+        },
     }
+
+
+def _add_up(numbers: Sequence[Sequence[float]]) -> list[float]:
+    """Of all sites, at each time."""
+    return [math.fsum(at) for at in zip(*numbers, strict=True)]
 
 
 def _known(values: Sequence[float]) -> list[float | None]:
@@ -120,9 +142,23 @@ def _present(report: Json) -> Json:
                     {"level": g["level"] or "all", "shares": [_share(g, i) for i in _SHOWN]}
                     for g in curve["groups"]
                 ],
+                "at_risk": _present_at_risk(curve["at_risk"]),
             }
         )
     return {"curves": found}
+
+
+def _present_at_risk(told: Json | None) -> Json | None:
+    """The table below a curve; None in a report from before there was one."""
+    if told is None:
+        return None
+    return {
+        "times": [f"{time:.6g}" for time in told["times"]],
+        "rows": [
+            {"level": g["level"] or "all", "numbers": [number_text(n, 0) for n in g["numbers"]]}
+            for g in told["groups"]
+        ],
+    }
 
 
 def _share(group: Json, place: int) -> str:
@@ -133,4 +169,49 @@ def _share(group: Json, place: int) -> str:
     return f"{percent(share)} ({percent(low).removesuffix('%')}–{percent(high)})"
 
 
-SECTION = Section("survival", _write, _present, absent={"survival": []})
+# -- as a file -----------------------------------------------------------------------------------
+
+COLUMNS = {
+    "outcome": ("categorical", "duration of the study"),
+    "by": ("categorical", "column whose levels have a curve each; empty: all rows have one"),
+    "level": ("categorical", "its level; empty: all"),
+    "site": ("categorical", "site; empty: all sites together"),
+    "time": ("continuous", "in the duration's unit"),
+    "survival": ("continuous", "share without the event at that time, by Kaplan and Meier"),
+    "low": ("continuous", "lower end of its 95% interval; of all sites together"),
+    "high": ("continuous", "upper end of the same"),
+    "at_risk": ("continuous", "rows of a copy that are followed until then or longer"),
+}
+
+
+def _tabulate(report: Json) -> list[Sheet]:
+    """What stands below the curves, in one file: a row for each time, of all sites, then of
+    each."""
+    rows = [row for curve in report["survival"] for row in _list_times(curve)]
+    what = "a row for each of five times of each survival curve, with the number at risk"
+    return [Sheet("survival.csv", what, COLUMNS, rows)] if rows else []
+
+
+def _list_times(curve: Json) -> Iterator[tuple[str | int | float | None, ...]]:
+    times = [0.0, *(curve["times"][place] for place in _SHOWN)]
+    counted: list[Json] = [{"numbers": None, "sites": []}] * len(curve["groups"])
+    if curve["at_risk"] is not None:
+        counted = curve["at_risk"]["groups"]
+    for group, counts in zip(curve["groups"], counted, strict=True):
+        curves = {site["site"]: site for site in group["sites"]}
+        numbers = {site["site"]: site["numbers"] for site in counts["sites"]}
+        told = [(None, group, counts["numbers"])]
+        told += [(s, curves.get(s, {}), numbers.get(s)) for s in {**curves, **numbers}]
+        for site, shares, at_risk in told:
+            for place, time in enumerate(times):
+                found = [_read_at(shares.get(name), place) for name in ("survival", "low", "high")]
+                number = None if at_risk is None else at_risk[place]
+                yield (curve["outcome"], curve["by"], group["level"], site, time, *found, number)
+
+
+def _read_at(shares: Sequence[float | None] | None, place: int) -> float | None:
+    """At 0, which curves do not have, and at the times that are shown."""
+    return None if shares is None or place == 0 else shares[_SHOWN[place - 1]]
+
+
+SECTION = Section("survival", _write, _present, absent={"survival": []}, tabulate=_tabulate)

@@ -19,6 +19,7 @@ from penstock.mechanisms.parts import Part
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
+from penstock_server.analysis.baseline_figures import Baseline
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges
 from penstock_server.analysis.survival_curves import SiteCurves
@@ -26,6 +27,7 @@ from penstock_server.analysis.table_distances import Moved
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.composition import ReportInputs, complete_report
 from penstock_server.report.html import render
+from penstock_server.report.sections import survival
 
 PERSONS = 150
 SITES = ("a", "b", "c", "d", "e")
@@ -77,7 +79,7 @@ def report(given: ReportInputs) -> dict[str, Any]:
 def test_a_release_of_tables_has_all_that_is_summarised(given: ReportInputs) -> None:
     for site in given.sites:
         found = {type(summary) for summary in site.summaries}
-        assert found == {Ranges, Overlaps, Doubts, SiteCurves, Checked, Moved}
+        assert found == {Ranges, Overlaps, Doubts, SiteCurves, Checked, Moved, Baseline}
 
 
 def test_arms_have_a_curve_each(report: dict[str, Any]) -> None:
@@ -93,6 +95,44 @@ def test_arms_have_a_curve_each(report: dict[str, Any]) -> None:
     page = Page(render(report)).text
     assert "Without death, by smoker" in page
     assert "Kaplan–Meier" in page
+
+
+def test_below_the_curves_stands_the_number_at_risk(report: dict[str, Any]) -> None:
+    (curve,) = report["survival"]
+    told = curve["at_risk"]
+    assert told["times"] == [0.0, 2.5, 5.0, 7.5, 10.0]
+    assert [g["level"] for g in told["groups"]] == ["no", "yes"]
+    for group in told["groups"]:
+        assert [s["site"] for s in group["sites"]] == list(SITES)
+        sums = np.sum([s["numbers"] for s in group["sites"]], axis=0)
+        assert group["numbers"] == pytest.approx(sums)
+        assert group["numbers"] == sorted(group["numbers"], reverse=True)
+    # Everybody is in one of the two groups, and is followed from the beginning.
+    assert sum(g["numbers"][0] for g in told["groups"]) == pytest.approx(PERSONS * len(SITES))
+    page = Page(render(report)).text
+    assert "Number at risk, by time (years)" in page
+    (sheet,) = (s for s in survival.SECTION.tabulate(report) if s.name == "survival.csv")
+    assert len(sheet.rows) == 2 * (1 + len(SITES)) * 5
+    rows = [dict(zip(survival.COLUMNS, row, strict=True)) for row in sheet.rows]
+    half = [r for r in rows if (r["level"], r["site"], r["time"]) == ("yes", None, 5.0)]
+    (group,) = (g for g in curve["groups"] if g["level"] == "yes")
+    place = len(curve["times"]) // 2 - 1
+    assert [half[0][name] for name in ("survival", "low", "high", "at_risk")] == [
+        group["survival"][place],
+        group["low"][place],
+        group["high"][place],
+        told["groups"][1]["numbers"][2],
+    ]
+
+
+def test_curves_of_the_last_format_have_no_number_at_risk(report: dict[str, Any]) -> None:
+    (curve,) = report["survival"]
+    kept = {key: value for key, value in curve.items() if key != "at_risk"}
+    found = complete_report({**report, "survival": [kept], "format_version": "1.10"})
+    assert found["survival"] == [{**kept, "at_risk": None}]
+    assert "Number at risk" not in Page(render(found)).text
+    (sheet,) = survival.SECTION.tabulate(found)
+    assert {row[-1] for row in sheet.rows} == {None}
 
 
 def test_a_site_of_other_persons_is_told(report: dict[str, Any]) -> None:

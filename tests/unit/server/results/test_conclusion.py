@@ -15,6 +15,7 @@ import pytest
 from tests.support.concluded import NAMES, Concluded, add_up_answers, add_up_tables
 
 from penstock.aggregation.exchanges import find_transcript, read_sum
+from penstock.analyst.latex_tables import write_latex
 from penstock.base.errors import CoordinatorError, JobFailed
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.joint.rounds import conclude
@@ -139,6 +140,13 @@ def test_tables_of_one_release_say_of_which_site_each_row_is(tmp_path: Path) -> 
     assert sheets["parts.csv"].set_index("site").loc["south", "first_missed"] > 1
     # At two sites at once, but for what stands against all others: two accountants, two relations.
     assert len(sheets["guarantees.csv"]) == (4 + 3) * 4
+    # Each is there for a paper, too, with a row for each of its rows.
+    written = write_latex(tmp_path / "out", files)
+    assert {file.stem for file in written} == {name.removesuffix(".csv") for name in sheets}
+    assert "baseline.csv" in sheets
+    for file in written:
+        text = file.read_text(encoding="utf-8")
+        assert text.count(r" \\") == 1 + len(sheets[f"{file.stem}.csv"])
     coordinator.store.close()
 
 
