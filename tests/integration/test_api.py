@@ -73,7 +73,7 @@ ANALYST, STRANGER = generate_key(), generate_key()
 GATES = {name: generate_key() for name in ("a", "b", "c")}
 NODES = {name: ec.generate_private_key(ec.SECP384R1()) for name in GATES}
 PERSONS, COPIES = 20, 2
-TABLES = (*ALWAYS, "pooled.parquet", "pooled.csv")
+TABLES = (*ALWAYS, "pooled.parquet", "pooled.csv", "baseline.csv")
 SCHEMA = Schema(columns=(Column("age", "continuous", lower=18, upper=100, decimals=0),))
 STUDY = Study(
     name="trial",

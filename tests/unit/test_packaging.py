@@ -206,7 +206,8 @@ def test_a_coordinator_is_installed_with_what_its_report_is_made_by():
 def test_every_command_group_loads():
     points = entry_points(group="penstock.commands")
     assert {p.name for p in points} == {
-        "audit", "demo", "key", "login", "logout", "pull", "server", "simulate", "site", "study",
-    }  # fmt: skip
+        *("analyse", "audit", "demo", "key", "login", "logout"),
+        *("pull", "server", "simulate", "site", "study"),
+    }
     for point in points:
         assert point.load() is not None

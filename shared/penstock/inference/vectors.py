@@ -113,7 +113,7 @@ class Weighed:
         mean: (p,) μ̂; covariance: (p, p) C.
         spread: Σ (y − Xμ̂)'W(y − Xμ̂).
         weights: W_i of each site, and W_i (y_i − X_i μ̂).
-        log_weights: Σ log |W_i|.
+        log_weights: Σ log det W_i.
     """
 
     mean: Array

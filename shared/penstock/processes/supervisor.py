@@ -26,7 +26,7 @@ from pathlib import Path
 
 from penstock.processes import leash
 
-# A SuperNode that was killed is refused for 47 s after: the last waits must be longer than that.
+# A killed SuperNode is refused until two of its heartbeats were missed: the last waits are longer.
 BACKOFF = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 90.0)
 SETTLED_SECONDS = 60.0
 GRACE_SECONDS = 20.0
