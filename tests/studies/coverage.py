@@ -13,7 +13,10 @@ Hartung-Knapp, refits drawn together), in federations of 4, 8 and 12 sites that 
 what equally likely kinds of sites have. Answers that are marked `unsupported` or `attenuated`
 are none, and their share is told beside. *Width*: the interval's over that of the same sites' real
 rows, under the same rule. *Nothing*: how often a column of which nothing comes is significant.
-*Predicted*: the share of kinds of sites whose own truth the prediction interval holds.
+*Predicted*: the share of kinds of sites whose own truth the prediction interval holds. *Peer* is
+the interval of the same sites' real rows. *Moved* intervals are not Penstock's: each is moved by
+the mean of what refits show less than the copies that they were made of, and as much wider as that
+mean is uncertain.
 
 A cell is a question at one number of sites in one world. Its coverage is below .92 beyond chance
 where Holm's test over all cells says so at .05. One federation of any size has the floored interval
@@ -30,7 +33,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,14 +58,15 @@ from tests.studies.coverage_cells import (
 from tests.studies.lni import over_runs
 from tests.support.results import Row, write
 
+from penstock.enquiry.reply import find_recovered
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.headline import pool_sites
 from penstock.inference.pooling import Pooled, poolable
-from penstock.inference.refits import widen_sites
+from penstock.inference.refits import Measured, widen_sites
 from penstock.inference.slopes import Mark
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Product
-from penstock.telling.marks import join_held, tell_doubts, tell_held
+from penstock.telling.marks import join_held, tell_doubts, tell_held, tell_recovered
 
 LOW, HIGH, LEAST, UNDECLARED, WIDTH, NOTHING = 0.94, 0.96, 0.92, 0.93, 1.25, 0.07
 NO_ANSWER = (Mark.UNSUPPORTED, Mark.ATTENUATED)
@@ -75,6 +79,8 @@ class Found:
     Attributes:
         width: over that without privacy; i2: as the federation has it.
         zero: whether the interval holds 0.
+        real: whether the interval without privacy holds the truth.
+        moved: whether the interval does if it is moved by what refits show less than copies.
         predicted: share of kinds of sites that the prediction interval holds; NaN of alike sites.
     """
 
@@ -87,6 +93,8 @@ class Found:
     mark: Mark | None
     holds: bool
     zero: bool
+    real: bool
+    moved: bool
     width: float
     i2: float
     predicted: float
@@ -187,9 +195,11 @@ def _judge_question(
         declared,
         estimand.regression.compares,
         name in asked.nothing,
-        _find_mark(estimand, name, sites, weights, declared=declared),
+        _find_mark(estimand, name, sites, head, weights, declared=declared),
         head.ci_low <= true <= head.ci_high,
         head.ci_low <= 0 <= head.ci_high,
+        without.ci_low <= true <= without.ci_high,
+        _move(head, weights, name, sites, true),
         (head.ci_high - head.ci_low) / (without.ci_high - without.ci_low),
         head.i2,
         predicted,
@@ -205,10 +215,29 @@ def _pool_real(sites: Mapping[str, Site], name: str) -> Pooled | None:
     return _pool([SiteEstimate(y, v, v, None, None, None, 1, 1) for y, v in real if poolable(y, v)])
 
 
+def _list_measured(sites: Mapping[str, Site], name: str) -> dict[str, Measured]:
+    return {site: own.measured[name] for site, own in sites.items() if name in own.measured}
+
+
+def _move(
+    head: Pooled, weights: Mapping[str, float], name: str, sites: Mapping[str, Site], true: float
+) -> bool:
+    """Whether the interval holds the truth once it is moved by the refits' mean shift."""
+    shown = find_recovered(head, weights, _list_measured(sites, name))
+    if shown is None:
+        return head.ci_low <= true <= head.ci_high
+    _, whole = shown
+    shift = (whole.slope - 1) * head.estimate
+    error = whole.slope_error * abs(head.estimate)
+    half = (head.ci_high - head.ci_low) / 2 * math.sqrt(1 + (error / head.se) ** 2)
+    return abs(head.estimate - shift - true) <= half
+
+
 def _find_mark(
     estimand: Estimand,
     name: str,
     sites: Mapping[str, Site],
+    head: Pooled,
     weights: Mapping[str, float],
     *,
     declared: bool,
@@ -219,9 +248,11 @@ def _find_mark(
     if not declared and estimand.regression.compares:
         if isinstance(estimand.target, Product) or estimand.where:
             return Mark.UNSUPPORTED
-        doubted = tell_doubts(doubts, weights)
-        found = Mark.UNRESOLVED if doubted is None else Mark(doubted["mark"])
-        return found if found in NO_ANSWER else Mark.UNRESOLVED
+        shown = find_recovered(head, weights, _list_measured(sites, name))
+        recovered = None if shown is None else tell_recovered(*shown)
+        found = join_held(recovered, tell_doubts(doubts, weights))
+        known = found is not None and found["mark"] in NO_ANSWER
+        return Mark(found["mark"]) if known and found is not None else Mark.UNRESOLVED
     held = join_held(tell_held(slopes, weights), tell_doubts(doubts, weights))
     return None if held is None else Mark(held["mark"])
 
@@ -246,7 +277,10 @@ def list_rows(found: Sequence[Found]) -> Iterator[Row]:
             kind = "declared" if asked[0].declared else "asked afterwards"
             marked = _share([not one.answers for one in asked])
             label = f"{question} ({kind}; marked {marked:.2f}), {world}, 4, 8 and 12 sites"
-            yield _row(f"holds, marked or not: {label}", [one.holds for one in asked])
+            yield replace(
+                _row(f"holds, marked or not: {label}", [one.holds for one in asked]),
+                peer=_share([one.real for one in asked]),
+            )
 
 
 def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterator[Row]:
@@ -264,7 +298,10 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         if what == "all worlds":
             holds = LOW - 2 * se <= mean <= HIGH + 2 * se
         label = f"holds, declared, mean over cells, {what}"
-        yield Row(label, mean, se, len(answered), LOW if holds is not None else None, holds=holds)
+        target, real = LOW if holds is not None else None, _share([one.real for one in answered])
+        yield Row(label, mean, se, len(answered), target, peer=real, holds=holds)
+        mean, se = _over_cells([replace(one, holds=one.moved) for one in answered])
+        yield Row(f"{label}, moved by what refits show", mean, se, len(answered))
         yield _row(f"marked, declared, {what}", [not one.answers for one in chosen])
     cells = _group([one for one in declared if one.answers])
     below = _list_below({cell: [one.holds for one in own] for cell, own in cells.items()})
@@ -280,7 +317,10 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
             mean, se = _over_cells(chosen)
             holds = mean >= UNDECLARED - 2 * se
             label = f"holds, asked afterwards and not marked, mean over cells: {what}"
-            yield Row(label, mean, se, len(chosen), UNDECLARED, holds=holds)
+            real = _share([one.real for one in chosen])
+            yield Row(label, mean, se, len(chosen), UNDECLARED, peer=real, holds=holds)
+            mean, se = _over_cells([replace(one, holds=one.moved) for one in chosen])
+            yield Row(f"{label}, moved by what refits show", mean, se, len(chosen))
     yield _row("marked, asked afterwards", [not one.answers for one in others])
     nothing = [one for one in (*declared, *others) if one.nothing and one.answers]
     if nothing:

@@ -389,7 +389,7 @@ def _flatten(
         return {}
     own = ("estimate", "variance", "within", "between", "n", "events", "copies", "copies_used")
     values = {name: getattr(plain, name) for name in own}
-    values |= {name: getattr(shown, name) for name in ("square", "known", "df", "rows")}
+    values |= {name: getattr(shown, name) for name in ("square", "known", "df", "rows", "shift")}
     values["refits"] = one.refits
     return {name: math.nan if v is None else float(v) for name, v in values.items()}
 
@@ -445,7 +445,7 @@ def _read_measured(own: Answer) -> Measured:
         int(own["copies"]),
         int(own["copies_used"]),
     )
-    shown = Spread(own["square"], own["known"], own["df"], int(own["rows"]))
+    shown = Spread(own["square"], own["known"], own["df"], int(own["rows"]), own["shift"])
     return Measured(plain, int(own["refits"]), shown)
 
 

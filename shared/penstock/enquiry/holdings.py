@@ -46,7 +46,7 @@ class Holdings:
     fresh: float
     report: Json
     sites: Mapping[str, Holding]
-    _known: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    _known: dict[Estimand, dict[str, Measured]] = field(default_factory=dict)
 
     def measure(self, asked: Estimand) -> dict[str, SiteEstimate]:
         """An estimand at every site, with the mechanism's variance as refits show it.
@@ -56,15 +56,19 @@ class Holdings:
         So one of them has the report's own number, and a question the same one whatever else is
         asked.
         """
-        for own in self.study.estimands:
-            self._known.setdefault(own.name, self._fit(own))
-        found = {name: self._known[name] for name in (e.name for e in self.study.estimands)}
+        found = {own.name: self.look(own) for own in self.study.estimands}
         if asked not in self.study.estimands:
-            found[asked.name] = self._fit(asked)
+            found[asked.name] = self.look(asked)
         by_site = {
             site: {name: of_sites[site] for name, of_sites in found.items()} for site in self.sites
         }
         return {site: each[asked.name] for site, each in widen_sites(by_site).items()}
+
+    def look(self, asked: Estimand) -> dict[str, Measured]:
+        """An estimand at every site, and what its refits show by themselves."""
+        if asked not in self._known:
+            self._known[asked] = self._fit(asked)
+        return self._known[asked]
 
     def _fit(self, asked: Estimand) -> dict[str, Measured]:
         found = {}

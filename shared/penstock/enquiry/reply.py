@@ -12,7 +12,8 @@ from penstock.enquiry.shorthand import read_question
 from penstock.inference import pooling
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.headline import pool_sites
-from penstock.inference.slopes import Mark
+from penstock.inference.refits import Measured
+from penstock.inference.slopes import Mark, Slope, find_recovery
 from penstock.inference.tails import doubt_estimates
 from penstock.questions.effects import effect_of
 from penstock.questions.estimands import Estimand
@@ -20,7 +21,7 @@ from penstock.questions.grammar import Product
 from penstock.telling import phrases
 from penstock.telling.axis import Scale, decimals_for
 from penstock.telling.forest import ForestPlot, read_plot, read_row, read_summary
-from penstock.telling.marks import tell_doubts
+from penstock.telling.marks import join_held, tell_doubts, tell_recovered
 from penstock.telling.scales import LINKS, LOG, Link
 
 LEVEL = 0.95
@@ -63,7 +64,7 @@ def answer(holdings: Holdings, asked: Estimand, question: str) -> Json:
     )
     head = results.get("random")
     weights = {} if head is None else dict(zip(good, head.weights, strict=True))
-    held = _find_held(holdings, asked, weights, declared=declared)
+    held = _find_held(holdings, asked, head, weights, declared=declared)
     measure = phrases.measure(asked, study.schema)
     told: Json = {
         "question": question,
@@ -90,7 +91,12 @@ def answer(holdings: Holdings, asked: Estimand, question: str) -> Json:
 
 
 def _find_held(
-    holdings: Holdings, asked: Estimand, weights: Mapping[str, float], *, declared: bool
+    holdings: Holdings,
+    asked: Estimand,
+    head: pooling.Pooled | None,
+    weights: Mapping[str, float],
+    *,
+    declared: bool,
 ) -> Json | None:
     """What the release holds of it: as the report says it, or as can be known without; nothing of
     what compares nothing."""
@@ -108,10 +114,40 @@ def _find_held(
     if lost and (joined or asked.where):
         what = "products" if joined else "effects in subgroups"
         return {"mark": str(Mark.UNSUPPORTED), "text": _NO_MODEL.format(what)}
-    doubted = _find_doubts(holdings, asked, weights)
-    if doubted is not None and doubted["mark"] in (Mark.UNSUPPORTED, Mark.ATTENUATED):
-        return doubted
+    recovered = find_recovered(head, weights, holdings.look(asked))
+    found = join_held(
+        None if recovered is None else tell_recovered(*recovered),
+        _find_doubts(holdings, asked, weights),
+    )
+    if found is not None and found["mark"] in (Mark.UNSUPPORTED, Mark.ATTENUATED):
+        return found
     return {"mark": str(Mark.UNRESOLVED), "text": _UNTRIED}
+
+
+def find_recovered(
+    head: pooling.Pooled | None, weights: Mapping[str, float], found: Mapping[str, Measured]
+) -> tuple[dict[str, Slope], Slope] | None:
+    """What refits show of a pooled estimate, at each site and together; nothing without refits.
+
+    That little came back is a finding, that all did is none: what the tables' model lacks is
+    missing from copies and refits alike.
+    """
+    shown = {site: found[site].shown for site in weights}
+    known = {site: (w, s) for site, w in weights.items() if (s := shown[site]) is not None}
+    if head is None or not known or head.estimate == 0:
+        return None
+    whole = sum(weight for weight, _ in known.values())
+    shift, variance, runs = 0.0, 0.0, 0
+    sites = {}
+    for site, (weight, one) in known.items():
+        error = one.shift_error
+        shift += weight / whole * one.shift
+        variance += (weight / whole * error) ** 2
+        runs += found[site].refits
+        own = found[site].plain.estimate
+        if own != 0:
+            sites[site] = find_recovery(own, one.shift, error, found[site].refits)
+    return sites, find_recovery(head.estimate, shift, math.sqrt(variance), runs)
 
 
 def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, float]) -> Json | None:

@@ -43,12 +43,20 @@ class Spread:
         known: what sampling alone contributes to E S.
         df: degrees of freedom of S.
         rows: n of the release.
+        shift: the mean of the differences themselves, of refits made from copies: what a refit
+            shows less than its copy has, a release shows less than rows have, to first order.
     """
 
     square: float
     known: float
     df: float
     rows: int
+    shift: float = 0.0
+
+    @property
+    def shift_error(self) -> float:
+        """Standard error of ``shift``, of refits that are ``df`` in number."""
+        return math.sqrt(max(self.square - self.shift**2, 0.0) / max(self.df - 1, 1))
 
 
 def spread(
@@ -90,7 +98,7 @@ def spread(
     errors = np.array([refit.estimate for refit, _ in pairs]) - centres
     square = float(np.mean(errors**2))
     if copies is not None:
-        return Spread(square, fresh * own, float(count), rows)
+        return Spread(square, fresh * own, float(count), rows, float(np.mean(errors)))
     # All of them share q̄, whose own error is the copies' sampling.
     shared = released.within / released.copies_used
     pseudo = float(np.mean([r.variance * r.n / rows for r, _ in pairs]))

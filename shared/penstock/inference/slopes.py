@@ -134,6 +134,20 @@ def _pair(values: ArrayLike) -> Array:
     return given[: len(given) // 2 * 2].reshape(-1, 2)
 
 
+def find_recovery(estimate: float, shift: float, error: float, runs: int) -> Slope:
+    """What of an estimate comes back when the tables that have it are released once more.
+
+    No effect was planted: the tables' own one, θ̂, stands for it, and b = 1 + shift/θ̂. Of what the
+    mechanism weakens by a, in rows as in tables, b shows a; what the model lacks, it does not show.
+
+    Args:
+        estimate: θ̂, not 0; shift, error: by how much refits differ from the copies that they were
+            made of, in the mean, and its standard error; runs: how many refits.
+    """
+    size = abs(estimate)
+    return Slope(1 + shift / estimate, error / size, math.nan, math.nan, max(runs - 1, 1), runs)
+
+
 def pool_slopes(slopes: Sequence[Slope], weights: Sequence[float]) -> Slope:
     """What a weighted mean of sites' estimates would show of an effect that all of them share.
 

@@ -97,6 +97,24 @@ def tell_doubts(found: Mapping[str, float], weights: Mapping[str, float]) -> Jso
     }
 
 
+def tell_recovered(found: Mapping[str, Slope], whole: Slope) -> Json:
+    """What refits show of an effect that no run has planted.
+
+    Args:
+        found: at each site; whole: of the pooled estimate.
+    """
+    text = ""
+    if whole.known:
+        text = (
+            f"{_begin(_WORDS[whole.mark])}: of what these tables show of it, "
+            f"{number_text(whole.slope, 2)} came back when they were released once more (1 is all; "
+            f"standard error {number_text(whole.slope_error, 2)}), and these show as much less "
+            f"than rows.{_MEANS[whole.mark]}"
+        )
+    each = [{"site": site, **_numbers(slope)} for site, slope in found.items()]
+    return {**_numbers(whole), "text": text, "sites": each}
+
+
 def tell_untried(sites: Sequence[str]) -> Json:
     """Of a hazard by a column that changes until the end, where sites plant no effects."""
     nothing = _numbers(Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0))

@@ -234,7 +234,7 @@ def _match_correlation(
     for number in range(_MATCH_ROUNDS):
         found = _covariance(look(take_root(correlation)))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
-        off, weight = np.zeros_like(start), np.zeros_like(start)
+        off, weight, noise = (np.zeros_like(start) for _ in range(3))
         for latents, moments, misfit in pairs.views():
             here, there = np.ix_(latents, latents), np.ix_(moments, moments)
             each = spread[moments] * pairs.follows[moments]
@@ -242,7 +242,9 @@ def _match_correlation(
             precision = 1 / ((error / size) ** 2 + misfit**2)
             off[here] += precision * (goal - found)[there] / size
             weight[here] += precision
-        kept = _CORRELATED**2 / (_CORRELATED**2 + 1 / weight)
+            noise[here] += (precision * error / size) ** 2
+        # By its noise alone: how far views disagree says which to follow, and not what is there.
+        kept = _CORRELATED**2 / (_CORRELATED**2 + noise / weight**2)
         step = _STEP / max(1, number + 2 - _WHOLE_ROUNDS)
         correlation = correlation + step * (kept * off / weight - (1 - kept) * correlation)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)

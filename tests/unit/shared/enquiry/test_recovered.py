@@ -1,0 +1,82 @@
+"""What refits say of an effect that nobody has planted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from penstock.enquiry.reply import find_recovered
+from penstock.inference.headline import pool_sites
+from penstock.inference.refits import Measured, Spread, widen_sites
+from penstock.inference.slopes import Mark
+from penstock.questions.estimation import Estimate
+from penstock.telling.marks import tell_recovered
+
+COPIES, REFITS, SE = 10, 20, 0.02
+
+
+def measure_sites(effect: float, kept: float, sites: int, seed: int = 1) -> dict[str, Measured]:
+    """Sites whose mechanism keeps a share of any effect, of rows as of copies."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for number in range(sites):
+        model = kept * effect + 0.02 * rng.standard_normal()
+        copies = [Estimate(x, SE**2, 1000, None, True) for x in model + SE * draw(rng, COPIES)]
+        again = [
+            Estimate(kept * copies[b % COPIES].estimate + x, SE**2, 1000, None, True)
+            for b, x in enumerate(math.hypot(SE, 0.02) * draw(rng, REFITS))
+        ]
+        found[str(number)] = Measured.of(copies, again, of_copies=True)
+    return found
+
+
+def draw(rng: np.random.Generator, size: int) -> np.ndarray:
+    return rng.standard_normal(size)
+
+
+def recover(found: dict[str, Measured]):
+    wide = widen_sites({site: {"q": one} for site, one in found.items()})
+    sites = [one["q"] for one in wide.values()]
+    head = pool_sites(sites, total=False, joint=False)["random"]
+    return find_recovered(head, dict(zip(found, head.weights, strict=True)), found)
+
+
+@pytest.mark.parametrize(
+    ("kept", "mark"),
+    [(1.0, Mark.HELD), (0.75, Mark.ATTENUATED), (0.3, Mark.UNSUPPORTED)],
+)
+def test_a_mechanism_that_weakens_effects_is_seen_by_its_refits(kept: float, mark: Mark) -> None:
+    sites, whole = recover(measure_sites(0.8, kept, 8))
+    assert abs(whole.slope - kept) < 4 * whole.slope_error < 0.2
+    assert whole.mark == mark
+    assert whole.runs == 8 * REFITS
+    assert list(sites) == [str(i) for i in range(8)]
+    told = tell_recovered(sites, whole)
+    assert told["mark"] == mark
+    assert f"{whole.slope:.2f}" in told["text"]
+    assert [each["site"] for each in told["sites"]] == list(sites)
+
+
+def test_of_next_to_no_effect_nothing_can_be_said() -> None:
+    _, whole = recover(measure_sites(0.0, 0.5, 8))
+    assert whole.mark == Mark.UNRESOLVED
+
+
+def test_a_sites_shift_is_the_mean_of_what_its_refits_lack() -> None:
+    copies = [Estimate(x, 0.01, 100, None, True) for x in (1.0, 2.0)]
+    again = [Estimate(x, 0.01, 100, None, True) for x in (0.7, 1.5, 0.9, 1.9)]
+    shown = Measured.of(copies, again, of_copies=True).shown
+    assert shown is not None
+    assert shown.shift == pytest.approx((-0.3 - 0.5 - 0.1 - 0.1) / 4)
+    spread = np.std([-0.3, -0.5, -0.1, -0.1], ddof=1)
+    assert shown.shift_error == pytest.approx(spread / math.sqrt(4))
+    assert Spread(0.1, 0.1, 20.0, 100).shift == 0.0
+
+
+def test_without_refits_there_is_nothing() -> None:
+    plain = Measured.of([Estimate(1.0, 0.01, 100, None, True)] * 3, [], of_copies=True)
+    head = pool_sites([plain.plain], total=False, joint=False)["random"]
+    assert find_recovered(head, {"a": 1.0}, {"a": plain}) is None
+    assert find_recovered(None, {}, {}) is None

@@ -1,0 +1,119 @@
+"""The study of coverage: what it keeps of a site, and how it judges federations."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.studies import coverage, coverage_cells
+from tests.studies.coverage_cells import (
+    BANK,
+    DECLARED,
+    PRODUCTS,
+    UNDECLARED,
+    WORLDS,
+    Job,
+    World,
+    find_truth,
+    list_jobs,
+    measure_site,
+    pose_questions,
+    read_site,
+    read_world,
+)
+from tests.studies.foreign_generators import FROZEN
+
+DIGESTS = {1: "acaa3200bb8f59b8"}
+"""Of worlds and questions, by version of the study."""
+
+WORLD = World("thresholds", 400, 3.0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    """Of a population that is quickly drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coverage_cells, "PERSONS", 6000)
+        read_world.cache_clear()
+        yield
+        read_world.cache_clear()
+
+
+def test_worlds_and_questions_are_those_of_their_version() -> None:
+    digest = hashlib.sha256(repr((WORLDS, DECLARED, PRODUCTS, UNDECLARED)).encode())
+    assert digest.hexdigest()[:16] == DIGESTS[coverage_cells.VERSION]
+
+
+@pytest.mark.parametrize("world", [w for w in WORLDS if w.table in FROZEN], ids=str)
+def test_every_question_can_be_asked_and_has_a_truth(world: World) -> None:
+    table = read_world(world.table)
+    assert table is not None
+    asked = pose_questions(world, table)
+    assert len({e.model for e in asked.every.values()}) >= 5
+    assert sum(":" in name for name in asked.declared) >= 1
+    truth = find_truth(replace(world, unlike=0.0))
+    assert all(math.isfinite(truth[name]) for name in asked.every)
+    assert {truth[name] for name in asked.nothing} == {0.0}
+
+
+def test_unlike_sites_have_a_truth_that_is_the_mean_of_their_kinds(monkeypatch) -> None:
+    monkeypatch.setattr(coverage_cells, "UNLIKENESS", 5)
+    truth = find_truth(replace(WORLD, unlike=0.5))
+    kinds = [truth[f"mean(glucose)/{kind}"] for kind in range(5)]
+    assert truth["mean(glucose)"] == pytest.approx(np.mean(kinds))
+    ages = [
+        coverage_cells.draw_site(read_world("thresholds"), 4000, a, np.random.default_rng(1))
+        .rows["age"]
+        .mean()
+        for a in (-0.5, 0.0, 0.5)
+    ]
+    assert ages == sorted(ages)
+    assert ages[2] - ages[0] > 10
+
+
+def test_a_site_is_kept_as_numbers_and_judged_with_others() -> None:
+    table = read_world(WORLD.table)
+    assert table is not None
+    asked, truth = pose_questions(WORLD, table), find_truth(WORLD)
+    kept = {Job(WORLD, number).key: measure_site(WORLD, number) for number in range(2)}
+    again = measure_site(WORLD, 1)
+    assert again == kept[Job(WORLD, 1).key]
+    assert all(isinstance(value, float) for value in again.values())
+    one = read_site(again, list(asked.every))
+    assert {"age", "coin", "survival(time, 730)", "median(pulse)"} <= set(one.measured)
+    assert {"age", "statin"} <= set(one.slopes)
+    assert all(m.plain.problem is None and m.shown is not None for m in one.measured.values())
+    sites = {
+        str(number): read_site(kept[Job(WORLD, number).key], list(asked.every))
+        for number in range(2)
+    }
+    found = {each.question: each for each in coverage.judge(WORLD, asked, sites, truth)}
+    assert found["coin"].nothing
+    assert found["coin"].declared
+    assert not found["time ~ luck"].declared
+    assert not found["time ~ age:male"].answers
+    assert found["mean(glucose)"].width > 0.9
+    far = {name: value + 1e6 for name, value in truth.items()}
+    missed = list(coverage.judge(WORLD, asked, sites, far))
+    assert not any(each.holds or each.real or each.moved for each in missed)
+
+
+def test_cells_far_below_are_named_and_others_not() -> None:
+    cells = {
+        (WORLD, 4, "good"): [True] * 95 + [False] * 5,
+        (WORLD, 4, "bad"): [True] * 80 + [False] * 20,
+        (WORLD, 8, "few"): [True, False, False],
+    }
+    assert coverage._list_below(cells) == [(WORLD, 4, "bad"), (WORLD, 8, "few")]
+
+
+def test_the_first_draw_of_all_worlds_comes_first(monkeypatch) -> None:
+    monkeypatch.setattr(coverage_cells, "read_world", lambda name: name in FROZEN or None)
+    jobs = list(list_jobs(2))
+    worlds = [world for world in WORLDS if world.table in FROZEN]
+    assert jobs[: len(worlds)] == [Job(world, -1) for world in worlds]
+    first = jobs[len(worlds) : len(worlds) + BANK * len(worlds)]
+    assert {job.number for job in first} == set(range(BANK))
