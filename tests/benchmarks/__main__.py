@@ -9,6 +9,7 @@ BENCHMARKS = {
     "memory": "tests.benchmarks.memory",
     "network": "tests.benchmarks.network",
     "particles": "tests.benchmarks.particles",
+    "pooling": "tests.benchmarks.pooling",
     "privacy": "tests.benchmarks.privacy",
     "rounds": "tests.benchmarks.rounds",
     "tables": "tests.benchmarks.tables",

@@ -85,9 +85,9 @@ def errors(
     return own, true
 
 
-FAR = {"poisson": 2.5, "negative-binomial": 1.5}
-"""Root mean squares, from the cohort's own: noise is about .5, and 1.2 of a Poisson regression,
-whose own errors are larger, too. From the truth sampling adds 1 and 1.3."""
+NEAR, SEEDS = 1.0, (0, 1, 2)
+"""Root mean square, from the cohort's own: noise is about .2. From the truth sampling adds 1 and
+1.3."""
 
 
 def far(found: np.ndarray, most: float = 2.5) -> bool:
@@ -95,10 +95,10 @@ def far(found: np.ndarray, most: float = 2.5) -> bool:
 
 
 @pytest.mark.parametrize("model", ["poisson", "negative-binomial"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_rate_ratios_come_back_from_a_noisy_run(model: str, seed: int) -> None:
     own, true = errors(seed, ask(model), ask(model))
-    assert not far(own, FAR[model]), own
+    assert not far(own, NEAR), own
     assert not far(true), true
 
 
@@ -111,6 +111,7 @@ def test_a_question_that_ignores_the_exposure_is_another_one(model: str) -> None
 @pytest.mark.parametrize("model", ["poisson", "negative-binomial"])
 def test_tables_that_ignore_the_exposure_are_seen(model: str) -> None:
     """A reference without the offset has counts for rates, and tables are made to hold these."""
+    own = [errors(seed, ask(model), ask(model))[0] for seed in SEEDS]
     with patch.object(World, "held", lambda world, narrow: 0 * world.fixed):
-        own, _ = errors(0, ask(model), ask(model))
-    assert far(own, FAR[model]), own
+        twin = [errors(seed, ask(model), ask(model))[0] for seed in SEEDS]
+    assert np.square(twin).mean() > 3**2 * np.square(own).mean(), (own, twin)

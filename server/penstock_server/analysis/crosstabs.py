@@ -24,7 +24,7 @@ from penstock.inference.fourfold import Stratified, pool_mantel_haenszel
 from penstock.inference.pooling import Pooled, pool, poolable
 from penstock.inference.refits import Measured, widen_sites
 from penstock.inference.totals import add_up
-from penstock.questions.contingency import Cell, list_cells, list_margins
+from penstock.questions.contingency import Cell, find_cell, list_cells, list_margins
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import MIN_ROWS, Estimate
 from penstock.questions.fits.over_time import fit_logit
@@ -62,13 +62,30 @@ class PooledCell:
 
 def list_crosstabs(estimands: Sequence[Estimand]) -> tuple[Estimand, ...]:
     """The first estimand of each table: of its columns, in whatever order, and a subgroup."""
-    found: dict[tuple[frozenset[str], str], Estimand] = {}
+    found: dict[_Table, Estimand] = {}
     for estimand in estimands:
-        model = estimand.regression
-        if isinstance(model, LongitudinalModel) and model.crossed:
-            columns = frozenset(name for name, _ in list_margins(estimand))
-            found.setdefault((columns, estimand.where), estimand)
+        if (table := _find_table(estimand)) is not None:
+            found.setdefault(table, estimand)
     return tuple(found.values())
+
+
+def list_named(
+    schema: Schema, asked: Estimand, estimands: Sequence[Estimand]
+) -> dict[Cell, Estimand]:
+    """The cells of one's table that estimands ask for: these are answered with the others."""
+    columns, table = list_crossed(schema, asked), _find_table(asked)
+    return {find_cell(one, columns): one for one in estimands if _find_table(one) == table}
+
+
+_Table = tuple[frozenset[str], str]
+
+
+def _find_table(estimand: Estimand) -> _Table | None:
+    """Its columns and subgroup; None of an estimand that asks for no cell."""
+    model = estimand.regression
+    if not (isinstance(model, LongitudinalModel) and model.crossed):
+        return None
+    return frozenset(name for name, _ in list_margins(estimand)), estimand.where
 
 
 def list_crossed(schema: Schema, asked: Estimand) -> list[Column]:

@@ -22,6 +22,7 @@ from penstock_server.analysis.crosstabs import (
     SiteCrosstabs,
     list_crossed,
     list_crosstabs,
+    list_named,
     pool_crosstabs,
     pool_odds,
 )
@@ -33,16 +34,28 @@ from penstock_server.report.section import Picture, Section, Sheet
 def _write(inputs: ReportInputs, report: Json) -> Json:
     found = {s.name: t for s in inputs.measured if (t := s.summary(SiteCrosstabs)) is not None}
     asked = list_crosstabs(inputs.study.estimands) if found else ()
-    return {"crosstabs": [_table(one, inputs, found) for one in asked]}
+    answered = {one["name"]: one["random"] for one in report["estimands"]}
+    return {"crosstabs": [_table(one, inputs, found, answered) for one in asked]}
 
 
-def _table(asked: Estimand, inputs: ReportInputs, sites: Mapping[str, SiteCrosstabs]) -> Json:
+def _table(
+    asked: Estimand,
+    inputs: ReportInputs,
+    sites: Mapping[str, SiteCrosstabs],
+    answered: Mapping[str, Json | None],
+) -> Json:
     schema = inputs.study.schema
     columns = list_crossed(schema, asked)
     pooled = pool_crosstabs(schema, asked, sites)
     # One release of all sites is of as many, and has no table of each.
     joint = inputs.joint
     behind = None if joint is None else len(joint.plan.consortium.sites)
+    shares = {cell: _tell(pooled[cell].share, LOGIT, behind) for cell in list_cells(columns)}
+    # What is asked for has one number: other questions' refits say something of its noise, too.
+    for cell, one in list_named(schema, asked, inputs.study.estimands).items():
+        share, answer = shares[cell], answered[one.name]
+        if share is not None and answer is not None:
+            shares[cell] = share | answer["value"]
     return {
         "columns": [
             {"column": c.name, "title": phrases.column_name(c), "levels": list(c.levels)}
@@ -53,7 +66,7 @@ def _table(asked: Estimand, inputs: ReportInputs, sites: Mapping[str, SiteCrosst
             {
                 "levels": [c.levels[at] for c, at in zip(columns, cell, strict=True)],
                 "count": _tell(pooled[cell].count, COUNT, behind),
-                "share": _tell(pooled[cell].share, LOGIT, behind),
+                "share": shares[cell],
                 "sites": list(_list_alone(pooled[cell])) if joint is None else [],
             }
             for cell in list_cells(columns)
