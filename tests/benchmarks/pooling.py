@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -151,7 +150,6 @@ def _measure(table: Table, sites: int) -> Taken:
         report = json.loads((results / "report.json").read_text())
         if report["estimands"][0]["random"]["k"] != sites:
             raise AssertionError("not all sites are in the report")
-        shutil.rmtree(folder / "uploads")
         return Taken(wall, cpu, peak)
 
 

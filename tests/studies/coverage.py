@@ -4,10 +4,10 @@ Sites draw persons from a population that nobody here made, or from generators w
 the package's own (`coverage_cells.py`): alike, or *unlike*, each with a preference for the old or
 the young, so that effects, means and shares differ between sites. Every site releases `structured`
 tables by its defaults (10 copies, 20 refits, 12 planted runs) with the dictionary that `site check`
-suggests, at δ = 1/40n. Of its questions a study declares the named coefficients of one regression,
-a column of which nothing comes, an interaction, a survival and a mean or two; others are asked
-afterwards of the tables alone. Sites are pooled as the report and `analyse` do (REML, floored
-Hartung-Knapp, refits drawn together), in federations of 4, 8 and 12 sites that share none.
+suggests, at δ = min(1e-5, 1/40n). Of its questions a study declares the named coefficients of one
+regression, a column of which nothing comes, an interaction, a survival and a mean or two; others
+are asked afterwards of the tables alone. Sites are pooled as the report and `analyse` do (REML,
+floored Hartung-Knapp, refits drawn together), in federations of 4, 8 and 12 sites that share none.
 
 *Holds*: whether the 95 % interval holds the population's own answer; of unlike sites, the mean of
 what equally likely kinds of sites have. Answers that are marked `unsupported` or `attenuated`
@@ -19,9 +19,10 @@ the mean of what refits show less than the copies that they were made of, and as
 mean is uncertain.
 
 A cell is a question at one number of sites in one world. Its coverage is below .92 beyond chance
-where Holm's test over all cells says so at .05. One federation of any size has the floored interval
-wider than 95 % where sites are alike, so that cells may lie above .96 there. Standard errors are
-over federations.
+where Holm's test over all cells says so at .05. Where sites are alike the floored interval holds
+more than 95 %, so that cells may lie above .96 there. Standard errors of means over cells are over
+worlds; those of other shares take answers of one federation as independent, and are too small. With
+a standard error above .005, or fewer than 500 federations in a cell, no target is said to be met.
 
 Runs are resumable; PENSTOCK_SEEDS says how many draws of 24 sites of each world (8; twice as many
 of the first two), PENSTOCK_ONLY which tables. A site takes about 8 seconds of a core, so that 2,000
@@ -58,7 +59,7 @@ from tests.studies.coverage_cells import (
 from tests.studies.lni import over_runs
 from tests.support.results import Row, write
 
-from penstock.enquiry.reply import find_recovered
+from penstock.enquiry.reply import find_recovered, judge_untried
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.headline import pool_sites
 from penstock.inference.pooling import Pooled, poolable
@@ -66,9 +67,12 @@ from penstock.inference.refits import Measured, widen_sites
 from penstock.inference.slopes import Mark
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Product
-from penstock.telling.marks import join_held, tell_doubts, tell_held, tell_recovered
+from penstock.telling.marks import join_held, tell_doubts, tell_held
 
 LOW, HIGH, LEAST, UNDECLARED, WIDTH, NOTHING = 0.94, 0.96, 0.92, 0.93, 1.25, 0.07
+SHARP, ENOUGH = 0.005, 500
+"""The standard error, and federations of a cell, from which on a target can be said to be met."""
+
 NO_ANSWER = (Mark.UNSUPPORTED, Mark.ATTENUATED)
 
 
@@ -78,7 +82,6 @@ class Found:
 
     Attributes:
         width: over that without privacy; i2: as the federation has it.
-        zero: whether the interval holds 0.
         real: whether the interval without privacy holds the truth.
         moved: whether the interval does if it is moved by what refits show less than copies.
         predicted: share of kinds of sites that the prediction interval holds; NaN of alike sites.
@@ -92,7 +95,6 @@ class Found:
     nothing: bool
     mark: Mark | None
     holds: bool
-    zero: bool
     real: bool
     moved: bool
     width: float
@@ -142,28 +144,24 @@ def judge_world(world: World, kept: Mapping[str, Answer]) -> Iterator[Found]:
 
 def judge(world: World, asked: Asked, sites: Mapping[str, Site], truth: Answer) -> Iterator[Found]:
     """One federation's answers."""
-    widened: dict[str, dict[str, SiteEstimate]] = {}
-    for name in (*asked.declared, *asked.undeclared):
-        beside = {*asked.declared, name}
-        if name in asked.undeclared or not widened:
-            each = widen_sites(
-                {
-                    site: {n: own.measured[n] for n in beside if n in own.measured}
-                    for site, own in sites.items()
-                }
-            )
-            for site, estimates in each.items():
-                widened.setdefault(site, {}).update(
-                    estimates
-                    if name in asked.declared
-                    else {name: estimates[name]}
-                    if name in estimates
-                    else {}
-                )
+    declared = _widen(sites, [*asked.declared])
+    for name in asked.every:
+        # A question's number does not depend on what else is asked afterwards.
+        beside = [*asked.declared, name]
+        widened = declared if name in asked.declared else _widen(sites, beside)
         private = {site: own[name] for site, own in widened.items() if name in own}
         one = _judge_question(world, asked, name, sites, private, truth)
         if one is not None:
             yield one
+
+
+def _widen(sites: Mapping[str, Site], names: Sequence[str]) -> dict[str, dict[str, SiteEstimate]]:
+    return widen_sites(
+        {
+            site: {name: own.measured[name] for name in names if name in own.measured}
+            for site, own in sites.items()
+        }
+    )
 
 
 def _judge_question(
@@ -197,7 +195,6 @@ def _judge_question(
         name in asked.nothing,
         _find_mark(estimand, name, sites, head, weights, declared=declared),
         head.ci_low <= true <= head.ci_high,
-        head.ci_low <= 0 <= head.ci_high,
         without.ci_low <= true <= without.ci_high,
         _move(head, weights, name, sites, true),
         (head.ci_high - head.ci_low) / (without.ci_high - without.ci_low),
@@ -249,10 +246,8 @@ def _find_mark(
         if isinstance(estimand.target, Product) or estimand.where:
             return Mark.UNSUPPORTED
         shown = find_recovered(head, weights, _list_measured(sites, name))
-        recovered = None if shown is None else tell_recovered(*shown)
-        found = join_held(recovered, tell_doubts(doubts, weights))
-        known = found is not None and found["mark"] in NO_ANSWER
-        return Mark(found["mark"]) if known and found is not None else Mark.UNRESOLVED
+        found = judge_untried(tell_doubts(doubts, weights), shown)
+        return Mark.UNRESOLVED if found is None else Mark(found["mark"])
     held = join_held(tell_held(slopes, weights), tell_doubts(doubts, weights))
     return None if held is None else Mark(held["mark"])
 
@@ -294,11 +289,10 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         if not answered:
             continue
         mean, se = _over_cells(answered)
-        holds = None
-        if what == "all worlds":
-            holds = LOW - 2 * se <= mean <= HIGH + 2 * se
+        aimed = what == "all worlds"
+        holds = _say(LOW - 2 * se <= mean <= HIGH + 2 * se, se) if aimed else None
         label = f"holds, declared, mean over cells, {what}"
-        target, real = LOW if holds is not None else None, _share([one.real for one in answered])
+        target, real = LOW if aimed else None, _share([one.real for one in answered])
         yield Row(label, mean, se, len(answered), target, peer=real, holds=holds)
         mean, se = _over_cells([replace(one, holds=one.moved) for one in answered])
         yield Row(f"{label}, moved by what refits show", mean, se, len(answered))
@@ -308,14 +302,16 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
     named = "; ".join(f"{question}, {world}, {k} sites" for world, k, question in below)
     label = f"cells declared, below {LEAST} beyond chance, of {len(cells)}"
     label += f" ({named})" if named else ""
-    yield Row(label, float(len(below)), None, len(cells), 0.0, holds=not below)
+    fewest = min(map(len, cells.values()), default=0)
+    shown = False if below else True if fewest >= ENOUGH else None
+    yield Row(label, float(len(below)), None, len(cells), 0.0, holds=shown)
     for what, chosen in {
         "regressions": [one for one in others if one.compares and one.answers],
         "means, shares and quantiles": [one for one in others if not one.compares],
     }.items():
         if chosen:
             mean, se = _over_cells(chosen)
-            holds = mean >= UNDECLARED - 2 * se
+            holds = _say(mean >= UNDECLARED - 2 * se, se)
             label = f"holds, asked afterwards and not marked, mean over cells: {what}"
             real = _share([one.real for one in chosen])
             yield Row(label, mean, se, len(chosen), UNDECLARED, peer=real, holds=holds)
@@ -326,9 +322,16 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
     if nothing:
         share, se = _over_cells(nothing)
         wrong = 1 - share
-        holds = wrong <= NOTHING + 2 * se
+        holds = _say(wrong <= NOTHING + 2 * se, se)
         label = "significant, of nothing, mean over cells"
         yield Row(label, wrong, se, len(nothing), NOTHING, holds=holds)
+
+
+def _say(within: bool, se: float) -> bool | None:
+    """Whether a target is met; None where too little is known to say so."""
+    if not within:
+        return False
+    return True if se <= SHARP else None
 
 
 def _list_cell(label: str, here: Sequence[Found]) -> Iterator[Row]:

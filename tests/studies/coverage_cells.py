@@ -57,9 +57,6 @@ PERSONS = 200_000
 UNLIKENESS = 41
 """Kinds of sites by which the mean of what unlike sites have is known."""
 
-KEY = "interactions", "nwtco"
-"""Of these worlds most federations are to be run."""
-
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -105,6 +102,9 @@ WORLDS = (
     World("adult", 1000, 1.0),
     World("adult-hours", 500, 3.0),
 )
+
+KEY = WORLDS[:2]
+"""Of these most federations are to be run."""
 
 
 # -- what is asked ---------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def list_jobs(draws: int = DRAWS) -> Iterator[Job]:
     yield from (Job(world, -1) for world in there)
     for draw in range(2 * draws):
         for world in there:
-            if draw < draws or world in there[: len(KEY)]:
+            if draw < draws or world in KEY:
                 yield from (Job(world, draw * BANK + site) for site in range(BANK))
 
 

@@ -40,6 +40,8 @@ SEEN = 2.0
 nearer to 0 a first order says too little of what noise does."""
 
 Whole = NDArray[np.int64]
+_Table = tuple[frozenset[str], str]
+"""Columns, in whatever order, and a subgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,6 @@ def list_named(
     """The cells of one's table that estimands ask for: these are answered with the others."""
     columns, table = list_crossed(schema, asked), _find_table(asked)
     return {find_cell(one, columns): one for one in estimands if _find_table(one) == table}
-
-
-_Table = tuple[frozenset[str], str]
 
 
 def _find_table(estimand: Estimand) -> _Table | None:

@@ -26,6 +26,7 @@ from penstock.telling.scales import LINKS, LOG, Link
 
 LEVEL = 0.95
 
+_LOST = (Mark.UNSUPPORTED, Mark.ATTENUATED)
 _UNTRIED = (
     "Not known whether the tables hold it: no such effect was planted. An estimate near none is "
     "not evidence of none."
@@ -114,14 +115,21 @@ def _find_held(
     if lost and (joined or asked.where):
         what = "products" if joined else "effects in subgroups"
         return {"mark": str(Mark.UNSUPPORTED), "text": _NO_MODEL.format(what)}
+    doubted = _find_doubts(holdings, asked, weights)
     recovered = find_recovered(head, weights, holdings.look(asked))
-    found = join_held(
-        None if recovered is None else tell_recovered(*recovered),
-        _find_doubts(holdings, asked, weights),
-    )
-    if found is not None and found["mark"] in (Mark.UNSUPPORTED, Mark.ATTENUATED):
-        return found
-    return {"mark": str(Mark.UNRESOLVED), "text": _UNTRIED}
+    return judge_untried(doubted, recovered) or {"mark": str(Mark.UNRESOLVED), "text": _UNTRIED}
+
+
+def judge_untried(
+    doubted: Json | None, recovered: tuple[Mapping[str, Slope], Slope] | None
+) -> Json | None:
+    """What was found against an undeclared regression: by few rows far out, and by refits; None
+    where nothing was."""
+    lacking = None
+    if recovered is not None and recovered[1].mark in _LOST:
+        lacking = tell_recovered(*recovered)
+    found = join_held(lacking, doubted)
+    return found if found is not None and found["mark"] in _LOST else None
 
 
 def find_recovered(

@@ -98,20 +98,23 @@ def tell_doubts(found: Mapping[str, float], weights: Mapping[str, float]) -> Jso
 
 
 def tell_recovered(found: Mapping[str, Slope], whole: Slope) -> Json:
-    """What refits show of an effect that no run has planted.
+    """What refits lack of an effect that no run has planted.
+
+    No site is told to hold it: that all came back is no finding.
 
     Args:
-        found: at each site; whole: of the pooled estimate.
+        found: at each site; whole: of the pooled estimate, surely below 1.
     """
-    text = ""
-    if whole.known:
-        text = (
-            f"{_begin(_WORDS[whole.mark])}: of what these tables show of it, "
-            f"{number_text(whole.slope, 2)} came back when they were released once more (1 is all; "
-            f"standard error {number_text(whole.slope_error, 2)}), and these show as much less "
-            f"than rows.{_MEANS[whole.mark]}"
-        )
+    text = (
+        f"{_begin(_WORDS[whole.mark])}: these tables were released once more, and "
+        f"{number_text(whole.slope, 2)} of what they show of it came back (1 is all; standard "
+        f"error {number_text(whole.slope_error, 2)}). Of what rows show, about as much is in "
+        f"the tables.{_MEANS[whole.mark]}"
+    )
     each = [{"site": site, **_numbers(slope)} for site, slope in found.items()]
+    for one in each:
+        if one["mark"] == Mark.HELD:
+            one["mark"] = str(Mark.UNRESOLVED)
     return {**_numbers(whole), "text": text, "sites": each}
 
 

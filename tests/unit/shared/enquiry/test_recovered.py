@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from penstock.enquiry.reply import find_recovered
+from penstock.enquiry.reply import find_recovered, judge_untried
 from penstock.inference.headline import pool_sites
 from penstock.inference.refits import Measured, Spread, widen_sites
-from penstock.inference.slopes import Mark
+from penstock.inference.slopes import Mark, find_recovery
 from penstock.questions.estimation import Estimate
-from penstock.telling.marks import tell_recovered
 
 COPIES, REFITS, SE = 10, 20, 0.02
 
@@ -53,10 +52,22 @@ def test_a_mechanism_that_weakens_effects_is_seen_by_its_refits(kept: float, mar
     assert whole.mark == mark
     assert whole.runs == 8 * REFITS
     assert list(sites) == [str(i) for i in range(8)]
-    told = tell_recovered(sites, whole)
+    told = judge_untried(None, (sites, whole))
+    if mark == Mark.HELD:  # which is no finding
+        assert told is None
+        return
+    assert told is not None
     assert told["mark"] == mark
     assert f"{whole.slope:.2f}" in told["text"]
     assert [each["site"] for each in told["sites"]] == list(sites)
+
+
+def test_no_site_is_told_to_hold_what_was_not_tried() -> None:
+    whole, held = find_recovery(1.0, -0.3, 0.02, 100), find_recovery(1.0, 0.0, 0.02, 20)
+    assert held.mark == Mark.HELD
+    told = judge_untried(None, ({"a": held, "b": whole}, whole))
+    assert told is not None
+    assert [site["mark"] for site in told["sites"]] == ["unresolved", "attenuated"]
 
 
 def test_of_next_to_no_effect_nothing_can_be_said() -> None:
