@@ -66,6 +66,10 @@ def test_python_asks_the_same(pulled):
     with penstock.Client(coordinator) as client:
         (fetched,) = client.analyse("maf", "mean(chol)")
         (there,) = client.analyse(pulled["maf"], "mean(chol)")
+        with pytest.raises(InvalidInput, match="2 with an estimate, for 2 coefficients"):
+            client.analyse("maf", "mean(chol)", moderators=["mean(sbp)"])
+        with pytest.raises(InvalidInput, match="is no site"):
+            client.analyse("maf", "mean(chol)", among={"a": ["north"], "b": ["norht"]})
     assert fetched == there
 
 

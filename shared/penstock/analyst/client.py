@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -272,7 +272,13 @@ class Client:
         files = self._coordinator.pull(study, Path(out), copies=_check_copies(copies))
         return [*files, *(write_latex(Path(out), files) if latex else ())]
 
-    def analyse(self, study: str | Path, *questions: str) -> list[Json]:
+    def analyse(
+        self,
+        study: str | Path,
+        *questions: str,
+        moderators: Sequence[str] = (),
+        among: Mapping[str, Sequence[str]] | None = None,
+    ) -> list[Json]:
         """Answers to further questions, from what was released, at no further cost.
 
         Combined over copies, widened by refits, pooled over sites: the study's own estimands have
@@ -283,16 +289,21 @@ class Client:
         Args:
             study: a study, or a folder that was pulled with ``copies="refits"``.
             questions: ``"y ~ a + b"``, ``"mean(sbp)"``, an estimand's name; none: all estimands.
+            moderators: numbers of sites that may explain how their answers differ, such as
+                ``"mean(age)"``: of each answer ``moderation`` is the meta-regression on them.
+            among: groups of sites, such as ``{"north": ["aric-f"], "south": ["chs-m", "fos"]}``: of
+                each answer ``among`` has each group's pooled number, and the test between them.
 
         Raises:
-            InvalidInput: a column that is not in the release, a model or level that is not there.
+            InvalidInput: a column that is not in the release, a model or level that is not there, a
+                site that is not there, or too few sites for so many moderators or groups.
             CoordinatorError: the study has no results.
         """
 
         def pull(name: str, out: Path) -> object:
             return self._coordinator.pull(name, out, copies="refits")
 
-        return analyse(study, questions, pull)
+        return analyse(study, questions, pull, moderators=moderators, among=among)
 
     def _table(self, study: str, name: str, *, copies: Copies = "one") -> pd.DataFrame:
         with tempfile.TemporaryDirectory() as folder:

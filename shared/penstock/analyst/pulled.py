@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.base.documents import Json
@@ -12,20 +12,30 @@ from penstock.enquiry.reply import answer_questions
 
 
 def analyse(
-    study: str | Path, questions: Sequence[str], pull: Callable[[str, Path], object]
+    study: str | Path,
+    questions: Sequence[str],
+    pull: Callable[[str, Path], object],
+    *,
+    moderators: Sequence[str] = (),
+    among: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Json]:
     """Every answer (:func:`penstock.enquiry.reply.answer_questions`).
 
     Args:
         study: a folder with a ``study.json`` that was pulled with refits, or a study.
         pull: fetches a study with its refits into a folder; asked only where there is no folder.
+        moderators, among: as there.
 
     Raises:
         InvalidInput: no question, or nothing that can be asked.
     """
-    folder = Path(study)
-    if (folder / "study.json").exists():
-        return answer_questions(read_holdings(folder), questions)
+
+    def ask(folder: Path) -> list[Json]:
+        held = read_holdings(folder)
+        return answer_questions(held, questions, moderators=moderators, among=among)
+
+    if (Path(study) / "study.json").exists():
+        return ask(Path(study))
     with tempfile.TemporaryDirectory() as made:
         pull(str(study), Path(made))
-        return answer_questions(read_holdings(Path(made)), questions)
+        return ask(Path(made))

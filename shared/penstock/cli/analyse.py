@@ -9,6 +9,7 @@ import typer
 
 from penstock.analyst import connect
 from penstock.analyst.pulled import analyse as ask
+from penstock.base.checks import shown
 from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 from penstock.cli.console import done, emit_json, friendly, number, say, table
@@ -33,6 +34,14 @@ def analyse(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="A folder for a forest plot (SVG) of each answer.")
     ] = None,
+    moderator: Annotated[
+        list[str] | None,
+        typer.Option("--moderator", help="A number of each site: 'mean(age)'. Repeatable."),
+    ] = None,
+    among: Annotated[
+        list[str] | None,
+        typer.Option("--among", help="A group of sites: 'north=SITE,SITE'. Repeatable."),
+    ] = None,
     coordinator: Where = None,
     as_json: AsJson = False,
 ) -> None:
@@ -42,11 +51,17 @@ def analyse(
     mechanism's noise, and pooled over sites as in the report. Without a question
     the study's own are answered, with the report's numbers. Each says what the
     tables hold of it; where they hold nothing there is no number in its sentence.
+
+    What explains how sites differ is asked beside: --moderator regresses their
+    answers on a number of each site, --among pools groups of sites by themselves
+    and compares them.
     """
     told = ask(
         study,
         questions or [],
         lambda name, out: connect(coordinator).pull(name, out, copies="refits"),
+        moderators=moderator or [],
+        among=_read_groups(among or []),
     )
     drawn = [] if plot is None else _draw(told, plot)
     if as_json:
@@ -64,6 +79,69 @@ def _show(told: Json) -> None:
     if told["random"] is not None:
         rows.append(_tell_row(f"all ({told['random']['method']})", told["random"]))
     table("", ("site", "n", told["short"], "95% interval", "df", "weight"), rows)
+    if told["moderation"] is not None:
+        _show_moderation(told["moderation"])
+    if told["among"] is not None:
+        _show_groups(told["among"], told["short"])
+
+
+def _show_moderation(found: Json) -> None:
+    first, *others = found["coefficients"]
+    rows = [("a site with these means", "", *_tell_numbers(first))]
+    rows += [(f"per 1 of {o['name']}", number(o["centre"], 4), *_tell_numbers(o)) for o in others]
+    columns = ("", "mean of sites", found["change"], "95% interval", "p")
+    table("What explains how sites differ", columns, rows)
+    say(f"All moderators: {_tell_test(found)}. {_tell_left(found)}.{_tell_left_out(found)}")
+    say(found["text"])
+
+
+def _show_groups(found: Json, short: str) -> None:
+    rows = []
+    for group in found["groups"]:
+        told = ("", group["problem"], "") if group["problem"] else _tell_numbers(group)
+        rows.append((group["group"], ", ".join(group["sites"]), *told))
+    table("Groups of sites", ("group", "sites", short, "95% interval", "p"), rows)
+    compared = found["test"]
+    if compared is not None:
+        test = f"Between groups: {_tell_test(compared)}"
+        say(f"{test}. {_tell_left(compared)}.{_tell_left_out(found)}")
+
+
+def _tell_numbers(found: Json) -> tuple[str, str, str]:
+    value = found["value"]
+    interval = f"{number(value['low'], 4)} to {number(value['high'], 4)}"
+    return number(value["estimate"], 4), interval, number(found["p"], 2)
+
+
+def _tell_test(found: Json) -> str:
+    return (
+        f"F = {number(found['f'])} with {found['f_df']} and {found['df']} df, "
+        f"p = {number(found['p'], 2)}"
+    )
+
+
+def _tell_left(found: Json) -> str:
+    explained = "" if found["r2"] is None else f" (R² = {found['r2']:.0%})"
+    return (
+        f"Left between sites: τ² = {number(found['tau2'])}{explained}, "
+        f"Q = {number(found['q'])} with {found['q_df']} df, p = {number(found['q_p'], 2)}"
+    )
+
+
+def _tell_left_out(found: Json) -> str:
+    return f" Left out: {', '.join(found['left_out'])}." if found["left_out"] else ""
+
+
+def _read_groups(texts: list[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for text in texts:
+        name, sign, sites = text.partition("=")
+        if not sign or not name.strip() or name.strip() in groups:
+            what = "is no group" if name.strip() not in groups else "is said twice"
+            problem = Problem("--among", what, value=shown(text), remedy="Write NAME=SITE,SITE")
+            raise InvalidInput("analyse", [problem])
+        groups[name.strip()] = [site.strip() for site in sites.split(",") if site.strip()]
+    return groups
 
 
 def _tell_row(name: str, found: Json) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from penstock.base.documents import Json
+from penstock.enquiry.explanation import Differences, explain, read_differences
+from penstock.enquiry.figures import LEVEL, tell_pooled, tell_site
 from penstock.enquiry.holdings import Holdings
 from penstock.enquiry.shorthand import read_question
 from penstock.inference import pooling
-from penstock.inference.combine import SiteEstimate
 from penstock.inference.headline import pool_sites
 from penstock.inference.refits import Measured
 from penstock.inference.slopes import Mark, Slope, find_recovery
@@ -24,8 +25,6 @@ from penstock.telling.forest import ForestPlot, read_plot, read_row, read_summar
 from penstock.telling.marks import join_held, tell_doubts, tell_recovered
 from penstock.telling.scales import LINKS, LOG, Link
 
-LEVEL = 0.95
-
 _LOST = (Mark.UNSUPPORTED, Mark.ATTENUATED)
 _UNTRIED = (
     "Not known whether the tables hold it: no such effect was planted. An estimate near none is "
@@ -38,20 +37,36 @@ _NO_MODEL = (
 _NO_NOISE = " Without refits the interval lacks the mechanism's own noise, and is too narrow."
 
 
-def answer_questions(holdings: Holdings, questions: Sequence[str]) -> list[Json]:
+def answer_questions(
+    holdings: Holdings,
+    questions: Sequence[str],
+    *,
+    moderators: Sequence[str] = (),
+    among: Mapping[str, Sequence[str]] | None = None,
+) -> list[Json]:
     """Every coefficient that the questions name; all of the study's own where there is none.
 
+    Args:
+        moderators: numbers of sites that may explain how their answers differ, as questions that
+            compare nothing: ``mean(age)``.
+        among: groups of sites, by name, that are pooled by themselves and compared; a site may be
+            in none.
+
     Raises:
-        InvalidInput: a question is none, or the release has no such column.
+        InvalidInput: a question is none, or the release has no such column or site; there are not
+            two sites more than coefficients of moderators, or groups
+            (:mod:`penstock.enquiry.explanation`).
     """
+    study, between = holdings.study, read_differences(holdings, moderators, among or {})
+    posed = [(text, e) for text in questions for e in read_question(text, study)]
     if not questions:
-        return [answer(holdings, own, own.name) for own in holdings.study.estimands]
-    posed = [(text, e) for text in questions for e in read_question(text, holdings.study)]
-    return [answer(holdings, estimand, text) for text, estimand in posed]
+        posed = [(own.name, own) for own in study.estimands]
+    return [answer(holdings, estimand, text, between) for text, estimand in posed]
 
 
-def answer(holdings: Holdings, asked: Estimand, question: str) -> Json:
-    """One estimand: what sites say together and by themselves, and what the release holds."""
+def answer(holdings: Holdings, asked: Estimand, question: str, between: Differences) -> Json:
+    """One estimand: what sites say together and by themselves, what explains how they differ, and
+    what the release holds."""
     study, link = holdings.study, LINKS[asked.regression.scale]
     declared = asked in study.estimands
     found = holdings.measure(asked)
@@ -84,11 +99,11 @@ def answer(holdings: Holdings, asked: Estimand, question: str) -> Json:
         "mark": None if held is None else held["mark"],
         "held": held,
         "refits": study.mechanism.refits > 0,
-        "random": None if head is None else _tell_pooled(head, link),
-        "others": [_tell_pooled(p, link) for name, p in results.items() if name != "random"],
-        "sites": [_tell_site(n, e, weights.get(n), link) for n, e in found.items()],
+        "random": None if head is None else tell_pooled(head, link),
+        "others": [tell_pooled(p, link) for name, p in results.items() if name != "random"],
+        "sites": [tell_site(n, e, weights.get(n), link) for n, e in found.items()],
     }
-    return told | {"sentence": _make_sentence(told, head, link)}
+    return told | explain(told, between) | {"sentence": _make_sentence(told, head, link)}
 
 
 def _find_held(
@@ -171,49 +186,6 @@ def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, floa
     return tell_doubts(shares, weights)
 
 
-def _tell_pooled(p: pooling.Pooled, link: Link) -> Json:
-    prediction = None
-    if p.pi_low is not None and p.pi_high is not None:
-        prediction = {"low": p.pi_low, "high": p.pi_high}
-    return {
-        "method": p.method,
-        "test": p.test,
-        "k": p.k,
-        "df": p.df,
-        "se": p.se,
-        "p": p.p_value,
-        "coefficient": {"estimate": p.estimate, "low": p.ci_low, "high": p.ci_high},
-        "value": _show(p.estimate, p.ci_low, p.ci_high, link),
-        "prediction": prediction,
-        "tau2": p.tau2,
-        "i2": p.i2,
-    }
-
-
-def _tell_site(name: str, e: SiteEstimate, weight: float | None, link: Link) -> Json:
-    if weight is None:
-        return {"site": name, "problem": e.problem or "the estimate is beyond what can be pooled"}
-    half = pooling.quantile(LEVEL, e.df) * math.sqrt(e.variance)
-    ends = (e.estimate, e.estimate - half, e.estimate + half)
-    return {
-        "site": name,
-        "problem": None,
-        "n": e.n,
-        "events": e.events,
-        "coefficient": dict(zip(("estimate", "low", "high"), ends, strict=True)),
-        "value": _show(*ends, link),
-        "variance": e.variance,
-        "mechanism_variance": e.mechanism_variance,
-        "df": e.df if math.isfinite(e.df) else None,
-        "weight": weight,
-    }
-
-
-def _show(estimate: float, low: float, high: float, link: Link) -> Json:
-    ends = (estimate, low, high)
-    return dict(zip(("estimate", "low", "high"), map(link.show, ends), strict=True))
-
-
 def _make_sentence(told: Json, head: pooling.Pooled | None, link: Link) -> str:
     """The answer in words; no number where the release holds none."""
     held = "" if told["held"] is None or told["mark"] == Mark.HELD else f" {told['held']['text']}"
@@ -243,4 +215,6 @@ def plot_answer(told: Json) -> ForestPlot:
             summaries = [read_summary("All sites", head, "total")]
         else:
             summaries = [read_summary("Random effects", head, "random")]
+    groups = [] if told["among"] is None else told["among"]["groups"]
+    summaries += [read_summary(g["group"], g, "random") for g in groups if g["problem"] is None]
     return read_plot(told, rows, summaries, note="Synthetic n")

@@ -6,10 +6,19 @@ y = Xβ + u + e with Var u = τ², Var e_i = v_i; w = 1/(v + τ²), W = diag(w):
 
 and τ² as in :mod:`penstock.inference.tau_squared` with k − p in place of k − 1. With
 ``knapp-hartung`` Var β̂ is times Q_E(τ²)/(k − p), floored at 1 or not, and tests are Student's t and
-F with k − p degrees of freedom. Variances are taken as known.
+F with k − p degrees of freedom.
+
+Of variances that are estimates, with ν_i degrees of freedom, u_i = (v_i w_i)²/ν_i, leverages h_i
+and Λ and A of :mod:`penstock.inference.uncertain`,
+
+    Var β̂ = Φ + 4 Φ X' diag(w_i (1 − h_i) u_i) X Φ,  Φ = (X'WX)⁻¹,
+
+and Knapp–Hartung's factor is times 1 − 2Λ/((k − p)(1 + 4A/p)). On an intercept alone all of this is
+:func:`~penstock.inference.pooling.pool`'s.
 
 Sources: Viechtbauer, J. Statistical Software 36 (2010) 3; Knapp & Hartung, Statistics in Medicine
-22 (2003) 2693–2710; López-López et al., British J. Math. Stat. Psychology 67 (2014) 30–48.
+22 (2003) 2693–2710; López-López et al., British J. Math. Stat. Psychology 67 (2014) 30–48; Kenward
+& Roger, Biometrics 53 (1997) 983–997 (the covariance, in which each v_i is a parameter).
 """
 
 from __future__ import annotations
@@ -25,6 +34,7 @@ from scipy import special
 from penstock.base.errors import InvalidInput, Problem
 from penstock.inference.pooling import Estimated, Pooled, Test, check_sites, pool, quantile
 from penstock.inference.tau_squared import Array, find_highest, find_root
+from penstock.inference.uncertain import Uncertainty
 
 RANK = 1e-12
 """Of columns scaled to length 1, a smaller singular value beside the largest says they depend."""
@@ -39,7 +49,7 @@ class Regressed:
         covariance: (p, p).
         tau2: what is left between sites; r2: the part of it that moderators explain, against the
             same method without them; None where there is none to explain.
-        q, q_df, q_p: what is left, Q_E at τ² = 0, against χ²(k − p).
+        q, q_df, q_p: what is left, Q_E at τ² = 0, against χ²(k − p), or Johansen's reference.
         moderator, moderator_df, moderator_p: test that all coefficients but an intercept's are 0:
             χ² for ``z``, else F with ``df``; None where X is an intercept alone.
         df: of t and F; None for ``z``.
@@ -72,6 +82,7 @@ class Fit:
     y: Array
     v: Array
     x: Array
+    nu: Array
 
     @property
     def left(self) -> int:
@@ -96,6 +107,31 @@ class Fit:
         """tr P."""
         w = 1.0 / (self.v + tau2)
         return float((w * self.project(w)[1]).sum())
+
+    def measure_uncertainty(self, tau2: float) -> Uncertainty:
+        """What weights have of variances that are estimates."""
+        rest = self.project(1.0 / (self.v + tau2))[1]
+        return Uncertainty.of(self.v, tau2, self.nu, 1.0 - rest)
+
+    def expect_spread(self, tau2: float) -> float:
+        """The mean of Q_E(τ²) where τ² is the true one: k − p of known variances."""
+        return self.measure_uncertainty(tau2).expected_q(self.left)
+
+    def covary(self, tau2: float) -> Array:
+        """Var β̂ of the module's formula, (p, p), before Knapp and Hartung's factor."""
+        w = 1.0 / (self.v + tau2)
+        plain: Array = np.linalg.inv((self.x * w[:, None]).T @ self.x).astype(np.float64)
+        rest = self.project(w)[1]
+        more = w * rest * (self.v * w) ** 2 / self.nu
+        added = plain @ (self.x * more[:, None]).T @ self.x @ plain
+        found: Array = plain + 4 * added
+        return found
+
+    def scale(self, tau2: float) -> float:
+        """Knapp and Hartung's factor: Q_E(τ²) over what ``covary`` says that it is."""
+        unknown, p = self.measure_uncertainty(tau2), int(self.x.shape[1])
+        told = 1 - 2 * unknown.homogeneity / (self.left * (1 + 4 * unknown.mean / p))
+        return self.spread(tau2) / self.left * max(told, 0.0)
 
     def score(self, tau2: float, *, restricted: bool) -> float:
         """Of the (restricted) likelihood, times 2: y'PPy − tr P, or − tr W."""
@@ -133,7 +169,7 @@ class Fit:
         if method in ("pm", "eb"):
             return self._solve()
         if method == "dl":
-            return (self.spread(0.0) - left) / self.trace(0.0)
+            return (self.spread(0.0) - self.expect_spread(0.0)) / self.trace(0.0)
         if method in ("hs", "hsk"):
             few = k / left if method == "hsk" else 1.0
             return (self.spread(0.0) * few - k) / float((1 / self.v).sum())
@@ -146,14 +182,18 @@ class Fit:
         raise InvalidInput("meta-regression", [Problem("method", "unknown", value=method)])
 
     def _solve(self) -> float:
-        """The root of Q_E(τ²) = k − p, which is below Σr²/(k − p) of unweighted residuals."""
-        if self.spread(0.0) <= self.left:
+        """The root of Q_E(τ²) = its mean, which is below Σr²/(k − p) of unweighted residuals."""
+
+        def excess(tau2: float) -> float:
+            return self.spread(tau2) - self.expect_spread(tau2)
+
+        if excess(0.0) <= 0:
             return 0.0
         residuals, _ = self.project(np.ones(len(self.y)))
         high = float((residuals**2).sum()) / self.left
-        if self.spread(high) >= self.left:
+        if excess(high) >= 0:
             return high
-        return find_root(lambda t: self.spread(t) - self.left, 0.0, high, self.v)
+        return find_root(excess, 0.0, high, self.v)
 
 
 def regress(
@@ -164,6 +204,7 @@ def regress(
     method: Estimated = "reml",
     test: Test = "knapp-hartung-floored",
     level: float = 0.95,
+    degrees: ArrayLike | None = None,
 ) -> Regressed:
     """A meta-regression of k sites on p columns.
 
@@ -172,20 +213,24 @@ def regress(
         columns: (k, p), p < k, finite, of full rank; with a column of ones where there is to be an
             intercept.
         method, test, level: as there. ``fixed`` goes with ``z`` only.
+        degrees: of freedom of the variances, as there; finite ones not with ``z``.
 
     Raises:
         InvalidInput: with every problem of the arguments.
     """
-    y, v, _ = check_sites(estimates, variances, method, test, level, None)
+    y, v, nu = check_sites(estimates, variances, method, test, level, degrees)
     x = _check_columns(columns, len(y))
-    fit, test = Fit(y, v, x), "z" if method == "fixed" else test
+    fit, test = Fit(y, v, x, nu), "z" if method == "fixed" else test
+    if test == "z" and np.isfinite(nu).any():
+        problem = Problem("degrees", "do not go with z", remedy="take a Knapp–Hartung test")
+        raise InvalidInput("meta-regression", [problem])
     tau2 = fit.estimate_tau2(method)
     w = 1.0 / (v + tau2)
     left = fit.left
-    covariance: Array = np.linalg.inv((x * w[:, None]).T @ x).astype(np.float64)
-    beta = covariance @ (x.T @ (w * y))
+    beta: Array = np.linalg.solve((x * w[:, None]).T @ x, x.T @ (w * y)).astype(np.float64)
+    covariance = fit.covary(tau2)
     if test != "z":
-        ratio = fit.spread(tau2) / left
+        ratio = fit.scale(tau2)
         covariance = covariance * (max(1.0, ratio) if test == "knapp-hartung-floored" else ratio)
     df = None if test == "z" else left
     errors = np.sqrt(np.diag(covariance))
@@ -195,7 +240,8 @@ def regress(
     alone = np.all(x == x[0], axis=0)
     moderator = _test_moderators(beta, covariance, ~alone, df)
     q = fit.spread(0.0)
-    total = Fit(y, v, x[:, alone]).estimate_tau2(method) if alone.any() and not alone.all() else 0.0
+    bare = Fit(y, v, x[:, alone], nu)
+    total = bare.estimate_tau2(method) if alone.any() and not alone.all() else 0.0
     typical = left / fit.trace(0.0)
     return Regressed(
         method=method,
@@ -210,7 +256,7 @@ def regress(
         r2=max(0.0, 1 - tau2 / total) if total > 0 else None,
         q=q,
         q_df=left,
-        q_p=float(special.chdtrc(left, q)),
+        q_p=fit.measure_uncertainty(0.0).q_p(q, left),
         i2=max(0.0, 1 - left / q) if method == "fixed" else tau2 / (tau2 + typical),
         moderator=moderator[0],
         moderator_df=int((~alone).sum()),
@@ -227,6 +273,7 @@ def compare_subgroups(
     method: Estimated = "reml",
     test: Test = "knapp-hartung-floored",
     level: float = 0.95,
+    degrees: ArrayLike | None = None,
 ) -> tuple[dict[str, Pooled], Regressed | None]:
     """Each group of sites pooled by itself, and the test that all groups have one effect.
 
@@ -237,24 +284,25 @@ def compare_subgroups(
 
     Args:
         groups: of each site its group; the order of groups is that of their names.
+        degrees: as for :func:`regress`.
 
     Raises:
         InvalidInput: as :func:`~penstock.inference.pooling.pool`, or ``groups`` are not k.
     """
-    y, v, _ = check_sites(estimates, variances, method, test, level, None)
+    y, v, nu = check_sites(estimates, variances, method, test, level, degrees)
     if len(groups) != len(y):
         problem = Problem("groups", "not one for each site", value=f"{len(groups)} of {len(y)}")
         raise InvalidInput("subgroups", [problem])
     names, of = sorted(set(groups)), np.array(list(groups))
-    pooled = {
-        name: pool(y[of == name], v[of == name], method=method, test=test, level=level)
-        for name in names
-    }
+    pooled = {}
+    for name in names:
+        own = of == name
+        pooled[name] = pool(y[own], v[own], method=method, test=test, level=level, degrees=nu[own])
     if not 1 < len(names) < len(y):
         return pooled, None
     columns = [np.ones(len(y)), *((of == name).astype(np.float64) for name in names[1:])]
     x = np.stack(columns, axis=1)
-    return pooled, regress(y, v, x, method=method, test=test, level=level)
+    return pooled, regress(y, v, x, method=method, test=test, level=level, degrees=nu)
 
 
 def _test_moderators(

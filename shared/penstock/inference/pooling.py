@@ -168,8 +168,8 @@ def pool(
         tau2=tau2,
         q=q,
         q_df=k - 1,
-        q_df2=unknown.q_df2(k) if unknown.homogeneity > 0 else None,
-        q_p=unknown.q_p(q, k) if k > 1 else 1.0,
+        q_df2=unknown.q_df2(k - 1) if unknown.homogeneity > 0 else None,
+        q_p=unknown.q_p(q, k - 1) if k > 1 else 1.0,
         i2=i2,
         h2=h2,
         weights=tuple(float(x) for x in w / total),
@@ -219,7 +219,7 @@ def _heterogeneity(
     w = 1.0 / v
     q = spread_about_mean(w, y)
     if method == "fixed":
-        mean = unknown.expected_q(len(y))
+        mean = unknown.expected_q(df)
         return q, max(0.0, 1.0 - mean / q) if q > 0 else 0.0, q / mean
     typical = df * float(w.sum()) / sum_cross_products(w)
     return q, tau2 / (tau2 + typical), tau2 / typical + 1.0

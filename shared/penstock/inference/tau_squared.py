@@ -129,7 +129,7 @@ def _dl(y: Array, v: Array, nu: Array) -> float:
     """DerSimonian & Laird 1986, eq. 8."""
     w = 1.0 / v
     q = spread_about_mean(w, y)
-    mean = Uncertainty.of(v, 0.0, nu).expected_q(len(y))
+    mean = Uncertainty.of(v, 0.0, nu).expected_q(len(y) - 1)
     return (q - mean) * float(w.sum()) / sum_cross_products(w)
 
 
@@ -140,7 +140,7 @@ def _pm(y: Array, v: Array, nu: Array) -> float:
     """
 
     def excess(tau2: float) -> float:
-        return generalised_q(tau2, y, v) - Uncertainty.of(v, tau2, nu).expected_q(len(y))
+        return generalised_q(tau2, y, v) - Uncertainty.of(v, tau2, nu).expected_q(len(y) - 1)
 
     if excess(0.0) <= 0:
         return 0.0

@@ -1,0 +1,64 @@
+"""`penstock analyse` of what explains how sites differ: flags, tables, JSON and plots."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.support.held import SITES, hold, write_held
+from typer.testing import CliRunner
+
+from penstock.analyst.pulled import analyse
+from penstock.cli.analyse import app
+
+ASKED = (
+    *("--moderator", "mean(age)", "--moderator", "share(sex == 'F')"),
+    *("--among", f"north={','.join(SITES[:3])}", "--among", f"south={','.join(SITES[3:7])}"),
+)
+
+
+@pytest.fixture(scope="module")
+def pulled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("held") / "results"
+    write_held(hold(), folder)
+    return folder
+
+
+def test_tables_say_what_explains_and_who_is_left_out(pulled, tmp_path):
+    given = [str(pulled), "sbp ~ sex", *ASKED, "--plot", str(tmp_path)]
+    shown = CliRunner().invoke(app, given)
+    assert shown.exit_code == 0, shown.output
+    for text in ("per 1 of mean(age)", "Left between sites", "south", f"Left out: {SITES[7]}"):
+        assert text in shown.output
+    assert "Moderators are estimated" in shown.output
+    assert ">south<" in (tmp_path / "forest-1.svg").read_text()
+
+
+def test_json_and_python_have_the_same(pulled):
+    shown = CliRunner().invoke(app, [str(pulled), "sbp ~ sex", *ASKED, "--json"])
+    (told,) = json.loads(shown.stdout)["answers"]
+    (same,) = analyse(
+        pulled,
+        ["sbp ~ sex"],
+        lambda name, out: pytest.fail("it is there"),
+        moderators=["mean(age)", "share(sex == 'F')"],
+        among={"north": SITES[:3], "south": SITES[3:7]},
+    )
+    assert told == json.loads(json.dumps(same))
+    assert len(told["moderation"]["coefficients"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("among", "what"),
+    [
+        (["aric-f"], "Write NAME=SITE,SITE"),
+        (["=aric-f"], "is no group"),
+        (["a=aric-f", "a=fos-f"], "is said twice"),
+        (["a=aric-f", "b=foss-f"], "Did you mean 'fos-f'"),
+    ],
+)
+def test_groups_are_read(pulled, among, what):
+    given = [part for text in among for part in ("--among", text)]
+    shown = CliRunner().invoke(app, [str(pulled), "sbp ~ sex", *given])
+    assert shown.exit_code != 0
+    assert what in shown.output
