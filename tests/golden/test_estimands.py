@@ -11,6 +11,7 @@ import csv
 import json
 import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,30 @@ def test_estimates_agree_with_r(
         assert got.estimate == pytest.approx(gold["coef"][name], rel=1e-10)
         variance = gold["vcov"][i + offset][i + offset]
         assert got.variance == pytest.approx(variance, rel=1e-8)
+
+
+@pytest.mark.parametrize(("gold", "strata"), [("plain", ()), ("strata", ("ward",))])
+def test_robust_errors_agree_with_r(gold: str, strata: tuple[str, ...]) -> None:
+    """Of the estimand, in its units, beside the same coefficient."""
+    told = json.loads((DATA / "robust_cox.json").read_text(encoding="utf-8"))[gold]
+    asked = replace(ask("cox", "sex", "age", per=1.0), strata=strata)
+    plain = estimate(lung(), SCHEMA, asked)
+    robust = estimate(lung(), SCHEMA, replace(asked, errors="robust"))
+    assert robust.estimate == plain.estimate == pytest.approx(told["coef"]["sex"], rel=1e-9)
+    assert plain.variance == pytest.approx(told["model"][1][1], rel=1e-9)
+    assert robust.variance == pytest.approx(told["robust"][1][1], rel=1e-9)
+    ten = estimate(lung(), SCHEMA, ask("cox", "age", "sex", per=10.0))
+    more = replace(ask("cox", "age", "sex", per=10.0), errors="robust")
+    assert estimate(lung(), SCHEMA, more).estimate == ten.estimate
+
+
+def test_a_term_that_separates_is_not_identified_with_robust_errors_either() -> None:
+    """Its sandwich is small: only the model's variance shows it."""
+    time = np.arange(1.0, 201.0)
+    sex = (time <= 100).astype(float)
+    frame = cohort(time=time, dead=sex, sex=sex)
+    asked = replace(ask("cox", "sex"), errors="robust")
+    assert estimate(frame, SCHEMA, asked).problem is not None
 
 
 def test_counts_agree_with_r() -> None:

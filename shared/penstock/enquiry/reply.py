@@ -10,7 +10,7 @@ from penstock.base.documents import Json
 from penstock.enquiry.explanation import Differences, explain, read_differences
 from penstock.enquiry.figures import LEVEL, tell_pooled, tell_site
 from penstock.enquiry.holdings import Holdings
-from penstock.enquiry.shorthand import read_question
+from penstock.enquiry.shorthand import find_alike, read_question
 from penstock.inference import pooling
 from penstock.inference.headline import pool_sites
 from penstock.inference.refits import Measured
@@ -80,7 +80,7 @@ def answer(holdings: Holdings, asked: Estimand, question: str, between: Differen
     )
     head = results.get("random")
     weights = {} if head is None else dict(zip(good, head.weights, strict=True))
-    held = _find_held(holdings, asked, head, weights, declared=declared)
+    held = _find_held(holdings, asked, head, weights)
     measure = phrases.measure(asked, study.schema)
     told: Json = {
         "question": question,
@@ -111,13 +111,12 @@ def _find_held(
     asked: Estimand,
     head: pooling.Pooled | None,
     weights: Mapping[str, float],
-    *,
-    declared: bool,
 ) -> Json | None:
     """What the release holds of it: as the report says it, or as can be known without; nothing of
     what compares nothing."""
-    if declared:
-        own = (e["held"] for e in holdings.report["estimands"] if e["name"] == asked.name)
+    declared = find_alike(asked, holdings.study.estimands)
+    if declared is not None:
+        own = (e["held"] for e in holdings.report["estimands"] if e["name"] == declared.name)
         return next(own, None)
     if not asked.regression.compares:
         return None

@@ -7,6 +7,7 @@ text                                            what is asked
 ``y ~ a * b``                                   the product's coefficient, adjusted for both columns
 ``y ~ I(sbp/10) + age + strata(ward)``          per 10 units; within levels of ward
 ``logistic: dead ~ age where sex == 'F'``       a model by its name; of a subgroup
+``robust: Surv(time, status) ~ rx``             the same, its errors by Lin and Wei's sandwich
 ``poisson: falls ~ age + offset(log(years))``   rate ratios
 ``mean(sbp)``, ``median(sbp)``                  of rows; also ``quantile(sbp, 0.9)``
 ``share(sbp > 140)``, ``share(ward == 'a')``     of rows beyond a value, or of a level
@@ -67,12 +68,14 @@ def read_question(text: str, study: Study) -> tuple[Estimand, ...]:
         if text.strip() == declared.name:
             return (declared,)
     formula, _, where = text.partition(" where ")
-    model, rest = _split_model(formula)
+    robust, model, rest = _split_model(formula)
     try:
         if "~" in rest:
             found = _read_formula(rest, model, where, study.schema)
         else:
             found = (_read_call(rest, where, study),)
+        if robust:
+            found = tuple(replace(e, errors="robust") for e in found)
     except InvalidInput as error:
         raise InvalidInput(f"question {shown(text)}", error.problems) from None
     problems = [p for e in found for p in estimand_problems(e, study.schema.columns)]
@@ -90,6 +93,13 @@ def find_declared(asked: Estimand, declared: Sequence[Estimand]) -> Estimand | N
     return None
 
 
+def find_alike(asked: Estimand, declared: Sequence[Estimand]) -> Estimand | None:
+    """The study's estimand of the same coefficient, whatever errors it asks for: of what tables
+    hold, errors say nothing."""
+    found = (find_declared(replace(asked, errors=own.errors), [own]) for own in declared)
+    return next((own for own in found if own is not None), None)
+
+
 def _key(estimand: Estimand) -> tuple[object, ...]:
     """What two estimands that ask the same have in common; the order of columns says nothing."""
     plain = replace(estimand, name="same", adjust=(), strata=())
@@ -97,16 +107,21 @@ def _key(estimand: Estimand) -> tuple[object, ...]:
     return plain, beside, frozenset(estimand.strata)
 
 
-def _split_model(text: str) -> tuple[str, str]:
-    """The model's name before a colon, if there is one, and what comes after it."""
+def _split_model(text: str) -> tuple[bool, str, str]:
+    """Whether errors are to be robust, the model's name, if it is said, and what comes after both
+    and their colons."""
     found = _PREFIX.match(text)
+    robust = found is not None and found[1] == "robust"
+    if found is not None and robust:
+        text = text[found.end() :]
+        found = _PREFIX.match(text)
     if found is None:
-        return "", text
+        return robust, "", text
     name = _ALIASES.get(found[1], found[1])
     if name in EVERY.names:
-        return name, text[found.end() :]
+        return robust, name, text[found.end() :]
     if "~" in text[: found.end()]:
-        return "", text
+        return robust, "", text
     raise _refused("model", found[1], nearest(found[1], MODELS.names))
 
 

@@ -30,7 +30,10 @@ _LATER = (
     "probability",
     "threshold",
     "direction",
+    "errors",
 )
+ERRORS = ("model", "robust")
+"""Whose word is taken for how an estimate varies: the model's, or that of rows (a sandwich)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Estimand:
             and of a rate ``until`` says up to which they count.
         probability: of a quantile, between 0 and 1.
         threshold, direction: of a share of persons: ``above`` it or ``below`` it.
+        errors: of :data:`ERRORS`: ``robust`` (of cox) where hazards need not be in proportion.
 
     Whether its columns exist and suit the model is checked by the :class:`Study`
     (:func:`penstock.questions.suitability.estimand_problems`).
@@ -99,6 +103,7 @@ class Estimand:
     probability: float | None = None
     threshold: float | None = None
     direction: str = ""
+    errors: str = "model"
 
     def __post_init__(self) -> None:
         check = Checks(f"estimand {shown(self.name)}")
@@ -131,6 +136,7 @@ class Estimand:
         if self.outcome_level is not None:
             check.text("outcome_level", self.outcome_level, 64)
         keep_occasions(check, self)
+        check.choice("errors", self.errors, ERRORS)
         check.done()
 
     @property
@@ -222,7 +228,13 @@ class Estimand:
             parts.append(f"offset(log({self.exposure}))")
         where = f" where {self.where}" if self.where else ""
         of = f"[{self.outcome_level}]" if self.outcome_level is not None else ""
-        return f"{self.outcome}{of} ~ {' + '.join(parts)}{self.when}{where}"
+        errors = " with robust errors" if self.robust else ""
+        return f"{self.outcome}{of} ~ {' + '.join(parts)}{self.when}{errors}{where}"
+
+    @property
+    def robust(self) -> bool:
+        """Whether its variance is not to take the model's word."""
+        return self.errors == "robust"
 
     @property
     def when(self) -> str:
@@ -234,13 +246,13 @@ class Estimand:
         """The canonical JSON form.
 
         What came later it has only where it is said (strata, a subgroup, an exposure, a level of
-        the outcome, times and thresholds): the bytes of a study, and so its id and its signature,
-        are those of a study from before there were any.
+        the outcome, times and thresholds, robust errors): the bytes of a study, and so its id and
+        its signature, are those of a study from before there were any.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in _LATER:
-            if values[name] in (None, "", ()):
-                del values[name]
+        for f in fields(self):
+            if f.name in _LATER and values[f.name] == f.default:
+                del values[f.name]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,8 @@ class Estimate:
 
     Attributes:
         estimate: per ``Estimand.per`` units of the term; NaN where there is a problem.
-        variance: squared standard error, model-based; NaN where there is a problem.
+        variance: squared standard error, model-based or robust as is asked; NaN where there is a
+            problem.
         n: complete rows used.
         events: outcomes equal to 1 (logistic), events (cox) or what was counted in all (poisson,
             negative-binomial) among them; None for ols,
@@ -72,9 +73,9 @@ def estimate(
     :func:`penstock.questions.terms.design_terms`, the term last. Columns that are constant or
     linear combinations of earlier ones are left out, as R does; the estimand is refused if that
     hits the term. Columns are standardised for the fit and transformed back. Variances are the
-    model-based ones. Each combination of the strata's levels has a baseline of its own, or, of a
-    model with an intercept, a 0/1 column. Rows outside the subgroup are as if they were not there.
-    The logarithm of an exposure is an offset: it has coefficient 1.
+    model-based ones, or robust where that is asked for. Each combination of the strata's levels has
+    a baseline of its own, or, of a model with an intercept, a 0/1 column. Rows outside the subgroup
+    are as if they were not there. The logarithm of an exposure is an offset: it has coefficient 1.
 
     Args:
         frame: column name → float64 array, shape (n,); NaN and infinities count as missing.
@@ -104,7 +105,7 @@ def estimate(
             raise Degenerate(f"too few complete rows: {n}")
         design, strata, factor = _pose(used, schema, estimand)
         offset = _offset(used, estimand)
-        found = _checked_fit(fitted, outcome, event, design, strata, offset)
+        found = _checked_fit(fitted, outcome, event, design, strata, offset, robust=estimand.robust)
         value, variance = found.coefficient * factor, found.variance * factor * factor
         if not (math.isfinite(value) and 0 < variance < math.inf):
             raise Degenerate("the estimate overflows")
@@ -280,12 +281,16 @@ def _checked_fit(
     design: Array,
     strata: Array | None,
     offset: Array | None,
+    *,
+    robust: bool,
 ) -> Fit:
     """The fit, or Degenerate: the one boundary where foreign libraries' errors are mapped."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            if offset is not None:
+            if robust:
+                found = model.fit_robust(outcome, event, design, strata)
+            elif offset is not None:
                 found = model.fit_offset(outcome, event, design, offset)
             elif strata is None or model.model.intercept:
                 found = model.fit(outcome, event, design)
@@ -299,8 +304,9 @@ def _checked_fit(
         raise Degenerate("the fit did not converge (separation?)")
     if not (math.isfinite(found.coefficient) and 0 < found.variance < math.inf):
         raise Degenerate("the fit is not finite")
+    # By the model's variance: of a term that separates events a sandwich is small.
     _require_identified(found)
-    return found
+    return found if found.sandwich is None else replace(found, variance=found.sandwich)
 
 
 def _require_identified(found: Fit) -> None:

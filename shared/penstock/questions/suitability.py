@@ -61,6 +61,9 @@ def estimand_problems(
             _check_comparison(check, estimand, comparison, column)
     if estimand.exposure:
         _check_exposure(check, estimand, known, broken)
+    if estimand.robust and not model.robust:
+        what = f"has no meaning for a {estimand.model}"
+        check.add("errors", what, value="robust", remedy="Remove it")
     return check.problems
 
 

@@ -182,13 +182,14 @@ def outcome_text(estimand: Estimand, schema: Schema) -> str:
 
 
 def adjusted_text(estimand: Estimand, schema: Schema) -> str:
-    """What it is adjusted for, columns of products among it; then its strata."""
+    """What it is adjusted for, columns of products among it; then its strata; and errors that are
+    not the model's."""
     names = [regressor_name(regressor, schema) for regressor in estimand.regressors[:-1]]
     text = f"adjusted for {', '.join(names)}" if names else "not adjusted"
-    if not estimand.strata:
-        return text
-    strata = ", ".join(column_name(schema[name]) for name in estimand.strata)
-    return f"{text}; a baseline for each {strata}"
+    if estimand.strata:
+        strata = ", ".join(column_name(schema[name]) for name in estimand.strata)
+        text = f"{text}; a baseline for each {strata}"
+    return f"{text}; robust errors" if estimand.robust else text
 
 
 def rounds_text(rounds: Sequence[int]) -> str:

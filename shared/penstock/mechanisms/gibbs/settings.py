@@ -123,6 +123,9 @@ def _check_plain(check: Checks, estimand: Estimand) -> None:
         value = f"strata({', '.join(estimand.strata)})"
         remedy_strata = "Adjust for them, or use a mechanism that releases tables"
         check.add("estimand", "has no part in a chain", value=value, remedy=remedy_strata)
+    if estimand.robust:
+        what = "has no sums over persons of what each one moves"
+        check.add("estimand.errors", what, value=estimand.errors, remedy=remedy)
     if estimand.where:
         check.add("estimand", "asks of a subgroup", value=estimand.where, remedy=remedy)
 

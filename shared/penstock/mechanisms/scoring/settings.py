@@ -66,6 +66,13 @@ class Scoring:
                     remedy="Ask for it in a study of tables",
                 )
                 continue
+            if e.robust:
+                check.add(
+                    f"estimands.{e.name}.errors",
+                    "need each person's own score in a square, which no noisy sum holds",
+                    value=e.errors,
+                    remedy="Remove it, or ask in a study of tables",
+                )
             if e.regression.names_level:
                 check.add(
                     f"estimands.{e.name}",

@@ -11,7 +11,15 @@ where j is one of them, and x̄_e = (S₁ − (l/d) D₁)/φ. Every sum is over 
 8,000 rows takes milliseconds, and refits make many. It agrees with statsmodels' ``PHReg``, which
 takes a third of a second, to 1e-10 (tests).
 
-Sources: Cox 1972, JRSS B 34, 187–220; Efron 1977, JASA 72, 557–565.
+Score residuals are what U has of each row, with what the row does to everybody's risk sets,
+
+.. math:: U_j = δ_j (x_j - \bar x_{t_j}) - e^{η_j} (c_j x_j - m_j),
+
+with x̄_t the mean of x̄_e over the events of one time, and m_j as c_j with x̄_e/φ in place of 1/φ: the
+derivative of U by the row's weight. They add up to U.
+
+Sources: Cox 1972, JRSS B 34, 187–220; Efron 1977, JASA 72, 557–565; of score residuals Lin & Wei
+1989, JASA 84, 1074–1078, and with Efron's ties R's ``residuals.coxph``.
 """
 
 from __future__ import annotations
@@ -64,6 +72,29 @@ def find_residuals(
         met[rows[risk.order]] = risk.meet(coefficients)
         known[rows] = True
     return np.where(known, event - met, 0.0), met
+
+
+def find_sandwich(
+    time: Array, event: Array, design: Array, strata: Array | None, found: Maximum
+) -> Array:
+    r"""The robust covariance (p, p) of a maximum,
+
+    .. math:: I^{-1} \Big(\sum_j U_j U_j^\top\Big) I^{-1},
+
+    which holds also where hazards are not in proportion, of the coefficient that the partial
+    likelihood then is about. Rows are one person each; no factor for small samples, as R has none.
+
+    Args: as :func:`fit_cox`; found: what it found.
+
+    Source: Lin & Wei 1989, JASA 84, 1074–1078, equation 2.4.
+    """
+    parts = [
+        _Risk.of(time[rows], event[rows], design[rows]).score(found.coefficients)
+        for rows in _list_strata(time, event, strata)
+    ]
+    moved = np.concatenate(parts) @ found.covariance
+    sandwich: Array = moved.T @ moved
+    return sandwich
 
 
 def _list_strata(time: Array, event: Array, strata: Array | None) -> list[Indices]:
@@ -135,7 +166,7 @@ class _Risk:
         mean = np.cumsum(weighted, axis=0)[self.group]
         mean -= self.share[:, None] * self._tied(weighted[self.events])
         mean /= below[:, None]
-        cumulative = self._accumulate(below)
+        cumulative = self._accumulate(1 / below)
         value = float((eta[self.events] - shift).sum() - np.log(below).sum())
         score = self.design.T @ (self.event - weight * cumulative)
         information = (weighted * cumulative[:, None]).T @ self.design - mean.T @ mean
@@ -146,15 +177,31 @@ class _Risk:
         eta = self.design @ beta
         weight = np.exp(eta - float(eta.max()))
         below = np.cumsum(weight)[self.group] - self.share * self._tied(weight[self.events])
-        return np.asarray(weight * self._accumulate(below))
+        return np.asarray(weight * self._accumulate(1 / below))
 
-    def _accumulate(self, below: Array) -> Array:
-        """(n,) c of each row, from each event's φ."""
-        inverse = 1 / below
-        # Σ 1/φ over events that are no later, from the earliest on: late ones are the largest.
-        total = np.append(np.cumsum(inverse[::-1])[::-1], 0.0)
+    def score(self, beta: Array) -> Array:
+        """(n, p) U of each row, in this order."""
+        eta = self.design @ beta
+        weight = np.exp(eta - float(eta.max()))
+        weighted = weight[:, None] * self.design
+        below = np.cumsum(weight)[self.group] - self.share * self._tied(weight[self.events])
+        mean = np.cumsum(weighted, axis=0)[self.group]
+        mean -= self.share[:, None] * self._tied(weighted[self.events])
+        mean /= below[:, None]
+        met = self._accumulate(1 / below)[:, None] * self.design
+        met -= np.stack([self._accumulate(own / below) for own in mean.T], axis=1)
+        found = -weight[:, None] * met
+        tied = self._tied(np.ones(len(self.events)))
+        found[self.events] += self.design[self.events] - self._tied(mean) / tied[:, None]
+        return np.asarray(found)
+
+    def _accumulate(self, each: Array) -> Array:
+        """(n,) what a row meets of events (E,), each as far as the row is at risk for it: of their
+        1/φ that is c."""
+        # Over events that are no later, from the earliest on: late ones are the largest.
+        total = np.append(np.cumsum(each[::-1])[::-1], 0.0)
         cumulative = total[self.until]
-        cumulative[self.events] -= self._tied(self.share * inverse)
+        cumulative[self.events] -= self._tied(self.share * each)
         return np.asarray(cumulative)
 
     def _tied(self, values: Array) -> Array:

@@ -31,12 +31,14 @@ class Fit:
         converged: the fit ended at a maximum.
         unit_variance: variance of an unrelated term of standard deviation 1, where separation is
             possible; else None.
+        sandwich: the robust variance, of a fit that was asked for it; else None.
     """
 
     coefficient: float
     variance: float
     converged: bool
     unit_variance: float | None
+    sandwich: float | None = None
 
 
 class TableModel(ABC):
@@ -85,6 +87,17 @@ class TableModel(ABC):
             strata: (n,) a number for each row's stratum.
         """
         raise TypeError(f"a {self.name} model has no baseline beside its coefficients")
+
+    def fit_robust(
+        self, outcome: Array, event: Array | None, design: Array, strata: Array | None
+    ) -> Fit:
+        """The same with the robust variance, too, of a model that says it has one
+        (:class:`penstock.questions.models.model.Model`).
+
+        Args:
+            strata: as of :meth:`fit_strata`; None: there is but one.
+        """
+        raise TypeError(f"a {self.name} model has no robust variance")
 
     def fit_offset(self, outcome: Array, event: Array | None, design: Array, offset: Array) -> Fit:
         """The same with an offset in the linear predictor, of a model that takes an exposure.

@@ -12,5 +12,6 @@ COX = Model(
     ratio=True,
     intercept=False,
     needs_event=True,
+    robust=True,
     draft=1,
 )

@@ -37,6 +37,7 @@ class Model:
         in_outcome_units: the estimate carries the outcome's unit.
         total: the estimate is a number of these very rows, of which sites are added up, and which
             no sampling of rows makes uncertain; else it is of the persons they stand for.
+        robust: whether ``errors = "robust"`` can be asked for it.
         draft: place among the questions that a draft of a study begins with, the first that suits
             its columns; None: no draft begins with it.
     """
@@ -52,6 +53,7 @@ class Model:
     needs_event: bool = False
     in_outcome_units: bool = False
     total: bool = False
+    robust: bool = False
     draft: int | None = None
 
     def check_outcome(self, check: Checks, outcome: Column) -> None:

@@ -49,6 +49,7 @@ _SCOPE_HEAD = """\
 _TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
 _ALONE = ", ".join(model.name for model in MODELS if not model.contrasts)
 _EXPOSED = ", ".join(model.name for model in MODELS if model.takes_exposure)
+_ROBUST = ", ".join(model.name for model in MODELS if model.robust)
 _OF_LEVEL = ", ".join(model.name for model in MODELS if model.names_level)
 _MOMENT = ", ".join(model.name for model in DESCRIPTIVE if model.least)
 _OVER_TIME = ", ".join(model.name for model in LONGITUDINAL)
@@ -67,6 +68,7 @@ _ESTIMAND_NOTES = {
     "probability": "of a quantile, such as 0.5",
     "threshold": "of a share or a count of a number: above or below what",
     "direction": "of a share or a count of a number: above | below, its threshold",
+    "errors": f"{_ROBUST}: model | robust, a sandwich, where hazards are not in proportion",
 }
 _EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
@@ -81,6 +83,7 @@ _EXAMPLE = f"""\
 # where = "COLUMN >= 65 and COLUMN == 'LEVEL'"   # a subgroup; leave out for all
 # exposure = "COLUMN"  # {_EXPOSED}: a rate, per unit of this column; leave out for a count
 # outcome_level = "LEVEL"  # {_OF_LEVEL}: of the outcome, against its first one
+# errors = "robust"    # {_ROBUST}: valid also where hazards are not in proportion; of tables
 # Of rows, and no regression: quantile (probability), share and count (threshold and direction, or
 # outcome_level; of a duration a count is of its events), survival (at), rmst (until), rate (per),
 # correlation (term), table (outcome_level, and term with its level).

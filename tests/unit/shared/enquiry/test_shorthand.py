@@ -8,7 +8,7 @@ import pytest
 from tests.support import made
 
 from penstock.base.errors import InvalidInput
-from penstock.enquiry.shorthand import find_declared, read_question
+from penstock.enquiry.shorthand import find_alike, find_declared, read_question
 from penstock.schema import Column, Schema
 
 STUDY = made.study(made.MECHANISMS["maf"])
@@ -90,3 +90,14 @@ def test_durations_are_asked_as_in_r():
     assert (one.model, one.at) == ("survival", 5.0)
     with pytest.raises(InvalidInput, match=r"Surv\(time, status\)"):
         read_question("Surv(time, rx) ~ rx", study)
+    for text in ("robust: Surv(time, status) ~ rx", "robust: cox: time ~ rx"):
+        (one,) = read_question(text, study)
+        assert (one.model, one.errors) == ("cox", "robust")
+    for text in ("robust: rx ~ time", "robust: survival(time, 5)"):
+        with pytest.raises(InvalidInput, match=r"errors|is of kind"):
+            read_question(text, study)
+    own = replace(one, name="own", errors="model")
+    asked = made.study(made.MECHANISMS["maf"], schema=timed, estimands=(own,))
+    (one,) = read_question("robust: time ~ rx", asked)
+    assert find_declared(one, asked.estimands) is None
+    assert find_alike(one, asked.estimands) == own

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.support import made
 
 from penstock.base.errors import InvalidInput
-from penstock.mechanisms import Gibbs, Maf
+from penstock.mechanisms import Gibbs, Maf, Scoring, Structured
 from penstock.questions.estimands import Estimand
 from penstock.questions.suitability import estimand_problems
 from penstock.schema import Column, Schema
@@ -138,6 +139,20 @@ def test_a_rate_is_of_a_count_per_unit_of_a_number_above_0(
     assert [p.where for p in found] == ["exposure"] * len(says)
     for problem, text in zip(found, says, strict=True):
         assert text in str(problem)
+
+
+def test_robust_errors_are_asked_of_a_cox_model_and_written_only_then() -> None:
+    asked = Estimand("e", "cox", "time", "age", errors="robust")
+    assert asked.to_dict()["errors"] == "robust"
+    assert asked.formula == "time ~ age with robust errors"
+    assert estimand_problems(asked, COLUMNS) == []
+    assert "errors" not in Estimand("e", "cox", "time", "age").to_dict()
+    plain = Estimand("e", "cox", "time", "age", errors="model")
+    assert plain == Estimand("e", "cox", "time", "age")
+    (problem,) = estimand_problems(replace(asked, model="ols", outcome="falls"), COLUMNS)
+    assert problem.where == "errors"
+    with pytest.raises(InvalidInput, match="errors"):
+        Estimand("e", "cox", "time", "age", errors="sandwich")
 
 
 def test_a_rate_is_written_as_one_and_only_then() -> None:
@@ -335,3 +350,15 @@ def test_gibbs_refuses_what_a_chain_has_no_part_for(more: dict[str, Any], says: 
     with pytest.raises(InvalidInput, match=says) as caught:
         made.study(Gibbs(), estimands=(Estimand(**asked),))
     assert {p.where for p in caught.value.problems} == {"mechanism.estimand"}
+
+
+def test_sums_and_chains_refuse_robust_errors_and_tables_do_not() -> None:
+    schema, asked = Schema(COLUMNS), Estimand("e", "cox", "time", "age", errors="robust")
+    [refused] = Scoring().problems(schema, [asked])
+    assert (refused.where, refused.value) == ("estimands.e.errors", "robust")
+    [refused] = Gibbs().problems(schema, [asked])
+    assert (refused.where, refused.value) == ("estimand.errors", "robust")
+    for mechanism in (Scoring(), Gibbs()):
+        assert not mechanism.problems(schema, [replace(asked, errors="model")])
+    assert not Maf().problems(schema, [asked])
+    assert not Structured().problems(schema, [asked])
