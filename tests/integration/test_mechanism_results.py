@@ -9,6 +9,7 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit
 from tests.support import made
 from tests.support.local import deliver, finish, hub
 
@@ -152,6 +153,11 @@ FOLLOWED = (
 )
 CONTRASTS = {
     "rmst": (Estimand("m", "rmst", "years", until=4), "plain", "without death until 4 years"),
+    "cumulative-incidence": (
+        Estimand("i", "cumulative-incidence", "years", at=4, competing="smoker"),
+        "logit",
+        "of death by 4 years, with smoker as a competing event",
+    ),
     "correlation": (
         Estimand("c", "correlation", "sbp", "visit"),
         "fisher",
@@ -199,20 +205,26 @@ def test_contrasts_of_tables_are_combined_widened_pooled_and_shown(tmp_path, mon
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     jsonschema.Draft202012Validator(report_schema()).validate(report)
     page = (tmp_path / "out" / "report.html").read_text()
-    back = {"plain": float, "log": np.exp, "fisher": np.tanh}
+    back = {"plain": float, "log": np.exp, "fisher": np.tanh, "logit": expit}
+    compared = set(CONTRASTS) - {"rmst", "cumulative-incidence", "correlation"}
     for found, (model, (_, scale, contrast)) in zip(
         report["estimands"], CONTRASTS.items(), strict=True
     ):
         assert (found["model"], found["scale"], found["k"]) == (model, scale, 2)
         assert found["contrast"] == contrast
         assert contrast in page
-        assert bool(found["sides"]) == (model not in ("rmst", "correlation"))
+        assert bool(found["sides"]) == (model in compared)
         value = found["random"]["value"]
         assert value["low"] < value["estimate"] < value["high"]
         for site in found["sites"]:
             inside = site["coefficient"]
             assert site["value"]["estimate"] == pytest.approx(back[scale](inside["estimate"]))
     within = {e["model"]: e["random"]["value"]["estimate"] for e in report["estimands"]}
+    marks = {e["model"]: e["held"] for e in report["estimands"]}
+    told = marks["cumulative-incidence"]
+    assert (told["mark"], len(told["sites"])) == ("unresolved", 2)
+    assert told["text"] in page
+    assert marks["rmst"] is None
     assert 0 < within["rmst"] < 4
     assert 0.3 < within["correlation"] < 1
 

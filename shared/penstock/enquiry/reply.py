@@ -22,7 +22,7 @@ from penstock.questions.grammar import Product
 from penstock.telling import phrases
 from penstock.telling.axis import Scale, decimals_for
 from penstock.telling.forest import ForestPlot, read_plot, read_row, read_summary
-from penstock.telling.marks import join_held, tell_doubts, tell_recovered
+from penstock.telling.marks import join_held, tell_doubts, tell_recovered, tell_untried
 from penstock.telling.scales import LINKS, LOG, Link
 
 _LOST = (Mark.UNSUPPORTED, Mark.ATTENUATED)
@@ -114,6 +114,8 @@ def _find_held(
 ) -> Json | None:
     """What the release holds of it: as the report says it, or as can be known without; nothing of
     what compares nothing."""
+    if asked.regression.untried:
+        return tell_untried(list(weights), competing=True)
     declared = find_alike(asked, holdings.study.estimands)
     if declared is not None:
         own = (e["held"] for e in holdings.report["estimands"] if e["name"] == declared.name)

@@ -12,6 +12,8 @@ text                                            what is asked
 ``mean(sbp)``, ``median(sbp)``                  of rows; also ``quantile(sbp, 0.9)``
 ``share(sbp > 140)``, ``share(ward == 'a')``     of rows beyond a value, or of a level
 ``survival(time, 5)``                           Kaplan and Meier's share without the event at 5
+``incidence(time, other, 5)``                   Aalen and Johansen's share with the event by 5, of
+                                                which ``other`` is a competing event
 ==============================================  ====================================================
 
 Without a name the model is Cox's of a duration, logistic of a binary outcome, ordinal of levels in
@@ -45,7 +47,7 @@ _GUESSED = {
     "integer": "ols",
 }
 _PREFIX = re.compile(r"\s*([a-z][a-z-]*)\s*:\s*(?=\S)")
-_CALL = re.compile(r"\s*(mean|median|quantile|share|survival)\s*\((.*)\)\s*")
+_CALL = re.compile(r"\s*(mean|median|quantile|share|survival|incidence)\s*\((.*)\)\s*")
 _SURV = re.compile(rf"\s*Surv\s*\(\s*({NAME.pattern})\s*(?:,\s*({NAME.pattern})\s*)?\)\s*")
 _LEVEL = re.compile(rf"\s*({NAME.pattern})\s*\[([^\[\]]{{1,64}})\]\s*")
 _SCALED = re.compile(rf"I\s*\(\s*({NAME.pattern})\s*/\s*([0-9.eE+-]+)\s*\)")
@@ -257,12 +259,17 @@ def _read_call(text: str, where: str, study: Study) -> Estimand:
     else:
         parts = [part.strip() for part in inside.split(",")]
         column = find_column(parts[0], study.schema)
+        if name == "incidence":
+            if len(parts) != 3:
+                raise _refused(name, inside, "Write incidence(duration, competing, number)")
+            given["competing"] = find_column(parts.pop(1), study.schema).name
         numbers = [_read_number(part) for part in parts[1:]]
-        wanted = 1 if name in ("quantile", "survival") else 0
+        wanted = 1 if name in ("quantile", "survival", "incidence") else 0
         if len(numbers) != wanted:
             raise _refused(name, inside, f"Write {name}(column{', number' if wanted else ''})")
-        if name == "survival":
+        if name in ("survival", "incidence"):
             given["at"] = numbers[0]
+            name = "cumulative-incidence" if name == "incidence" else name
         elif name in ("quantile", "median"):
             given["probability"] = numbers[0] if numbers else 0.5
             name = "quantile"

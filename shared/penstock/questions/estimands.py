@@ -31,6 +31,7 @@ _LATER = (
     "threshold",
     "direction",
     "errors",
+    "competing",
 )
 ERRORS = ("model", "robust")
 """Whose word is taken for how an estimate varies: the model's, or that of rows (a sandwich)."""
@@ -67,6 +68,8 @@ class Estimand:
             and of a rate ``until`` says up to which they count.
         probability: of a quantile, between 0 and 1.
         threshold, direction: of a share of persons: ``above`` it or ``below`` it.
+        competing: of a cumulative incidence, the 0/1 column that says that another event ended the
+            follow-up; a row with the outcome's own event, too, has had that. Empty: none.
         errors: of :data:`ERRORS`: ``robust`` (of cox) where hazards need not be in proportion.
 
     Whether its columns exist and suit the model is checked by the :class:`Study`
@@ -104,6 +107,7 @@ class Estimand:
     threshold: float | None = None
     direction: str = ""
     errors: str = "model"
+    competing: str = ""
 
     def __post_init__(self) -> None:
         check = Checks(f"estimand {shown(self.name)}")
@@ -133,6 +137,8 @@ class Estimand:
         _keep_where(check, self)
         if self.exposure != "":
             check.pattern("exposure", self.exposure)
+        if self.competing != "":
+            check.pattern("competing", self.competing)
         if self.outcome_level is not None:
             check.text("outcome_level", self.outcome_level, 64)
         keep_occasions(check, self)
@@ -212,9 +218,9 @@ class Estimand:
     def columns(self) -> tuple[str, ...]:
         """Every column that is named, each once; the event of a duration is not."""
         compared = [comparison.column for comparison in self.subgroup]
-        exposed = [self.exposure] if self.exposure else []
+        beside = [name for name in (self.exposure, self.competing) if name]
         paired = () if self.regression.contrasts else self.target.columns
-        named = [self.outcome, *paired, *self.covariates, *compared, *exposed]
+        named = [self.outcome, *paired, *self.covariates, *compared, *beside]
         return tuple(dict.fromkeys(named))
 
     @property
@@ -228,8 +234,9 @@ class Estimand:
             parts.append(f"offset(log({self.exposure}))")
         where = f" where {self.where}" if self.where else ""
         of = f"[{self.outcome_level}]" if self.outcome_level is not None else ""
-        errors = " with robust errors" if self.robust else ""
-        return f"{self.outcome}{of} ~ {' + '.join(parts)}{self.when}{errors}{where}"
+        more = " with robust errors" if self.robust else ""
+        more = f" with {self.competing} competing" if self.competing else more
+        return f"{self.outcome}{of} ~ {' + '.join(parts)}{self.when}{more}{where}"
 
     @property
     def robust(self) -> bool:
@@ -246,8 +253,8 @@ class Estimand:
         """The canonical JSON form.
 
         What came later it has only where it is said (strata, a subgroup, an exposure, a level of
-        the outcome, times and thresholds, robust errors): the bytes of a study, and so its id and
-        its signature, are those of a study from before there were any.
+        the outcome, times and thresholds, robust errors, a competing event): the bytes of a
+        study, and so its id and its signature, are those of a study from before there were any.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         for f in fields(self):

@@ -127,7 +127,9 @@ def _describe(
         n = int(kept.sum())
         if n < MIN_ROWS and not model.total:
             raise Degenerate(f"too few complete rows: {n}")
-        beside = () if event_column is None else (event_column,)
+        beside: tuple[str, ...] = () if event_column is None else (event_column,)
+        if estimand.competing:
+            beside = (*beside, estimand.competing)
         names = dict.fromkeys((estimand.outcome, *beside, *estimand.target.columns))
         if event_column is not None:
             end = next((float(t) for t in estimand.times), math.inf)

@@ -61,6 +61,7 @@ def estimand_problems(
             _check_comparison(check, estimand, comparison, column)
     if estimand.exposure:
         _check_exposure(check, estimand, known, broken)
+    _check_competing(check, estimand, known, broken)
     if estimand.robust and not model.robust:
         what = f"has no meaning for a {estimand.model}"
         check.add("errors", what, value="robust", remedy="Remove it")
@@ -109,6 +110,25 @@ def _check_exposure(
             value=name,
             remedy="Remove it here, or where it is the outcome, the term or adjusted for",
         )
+
+
+def _check_competing(
+    check: Checks, estimand: Estimand, known: Mapping[str, Column], broken: Collection[str]
+) -> None:
+    """How else a follow-up ends is a column of its own."""
+    name, model, outcome = estimand.competing, estimand.regression, known.get(estimand.outcome)
+    if not (isinstance(model, LongitudinalModel) and model.competes):
+        if name:
+            check.add("competing", f"has no meaning for a {estimand.model}", remedy="Remove it")
+        return
+    if not name:
+        remedy = "Name the column that says that another event ended the follow-up"
+        check.add("competing", f"is missing: a {estimand.model} needs it", remedy=remedy)
+        return
+    find_role(check, "competing", name, known, broken, ("binary", "event"))
+    if outcome is not None and name == outcome.event:
+        what = "is the event that is asked for"
+        check.add("competing", what, value=name, remedy="Name another one")
 
 
 def _check_regressors(
@@ -298,7 +318,7 @@ def _check_comparison(
     check: Checks, estimand: Estimand, comparison: Comparison, column: Column
 ) -> None:
     text = shown(str(comparison))
-    if column.name == estimand.outcome:
+    if column.name in (estimand.outcome, estimand.competing):
         check.add("where", "chooses rows by the outcome", value=text, remedy="Remove it")
     if column.kind in NUMBER_KINDS:
         if comparison.quoted:

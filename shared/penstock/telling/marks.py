@@ -38,6 +38,11 @@ _UNTRIED = (
     "as two thirds came back. An estimate near none is not evidence of none."
 )
 
+_COMPETING = (
+    "Not known whether the tables hold it: it rests on how a competing event goes with time and "
+    "with the event, of which no model behind them is made, and no such relation was planted."
+)
+
 _GRAVITY = (Mark.HELD, Mark.UNRESOLVED, Mark.ATTENUATED, Mark.UNSUPPORTED)
 
 _DOUBTED = {
@@ -118,11 +123,12 @@ def tell_recovered(found: Mapping[str, Slope], whole: Slope) -> Json:
     return {**_numbers(whole), "text": text, "sites": each}
 
 
-def tell_untried(sites: Sequence[str]) -> Json:
-    """Of a hazard by a column that changes until the end, where sites plant no effects."""
+def tell_untried(sites: Sequence[str], *, competing: bool = False) -> Json:
+    """Of what sites plant no effects of: a hazard by a column that changes until the end, or an
+    event that competes with another one."""
     nothing = _numbers(Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0))
     each = [{"site": site, **nothing} for site in sites]
-    return {**nothing, "text": _UNTRIED, "sites": each}
+    return {**nothing, "text": _COMPETING if competing else _UNTRIED, "sites": each}
 
 
 def join_held(planted: Json | None, doubted: Json | None) -> Json | None:

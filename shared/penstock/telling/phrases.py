@@ -74,6 +74,10 @@ def _contrast_alone(estimand: Estimand, schema: Schema) -> str:
         return f"of {what} per {time}{until}" if over.rates else f"of rows with {what}{until}"
     if estimand.threshold is not None:
         return f"of rows with {what} {estimand.direction} {estimand.threshold:g}"
+    if over is not None and over.competes and estimand.at is not None:
+        unit, other = schema[estimand.outcome].unit, column_name(schema[estimand.competing])
+        by = f"{tell_time(estimand.at)}{f' {unit}' if unit else ''}"
+        return f"of {what} by {by}, with {other} as a competing event"
     if estimand.at is not None:
         unit = schema[estimand.outcome].unit
         return f"without {what} at {tell_time(estimand.at)}{f' {unit}' if unit else ''}"

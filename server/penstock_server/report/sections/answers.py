@@ -129,6 +129,8 @@ def _held(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]
     planted, doubted = tell_held(slopes, weights), tell_doubts(doubts, weights)
     if MECHANISMS.of(inputs.study.mechanism).answers:
         return doubted
+    if planted is None and weights and estimand.regression.untried:
+        return tell_untried(list(weights), competing=True)
     if planted is None and weights and _is_untried(estimand, inputs):
         graver = doubted is not None and doubted["mark"] != Mark.HELD
         return doubted if graver else tell_untried(list(weights))

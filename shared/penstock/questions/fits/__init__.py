@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.questions.fits.competing_risks import IncidenceCourse
 from penstock.questions.fits.course_model import CourseModel
 from penstock.questions.fits.cox import CoxTable
 from penstock.questions.fits.failure_times import LogNormalCourse, WeibullCourse
@@ -56,6 +57,7 @@ COURSE_MODELS: ModelRegistry[CourseModel] = ModelRegistry(
         MixedCourse(),
         SurvivalCourse(),
         RestrictedMeanCourse(),
+        IncidenceCourse(),
         CountCourse(),
         RateCourse(),
         TableCourse(),

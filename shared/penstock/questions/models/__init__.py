@@ -34,7 +34,9 @@ of levels is that of one of them; a correlation of two columns may be of rows, t
 `survival`, of a duration with its event: Kaplan and Meier's share without the event at a time, on
 the scale of the logit.
 
-`rmst` is the area under that curve until a bound, which tables alone answer.
+`rmst` is the area under that curve until a bound, which tables alone answer; as they do
+`cumulative-incidence`, Aalen and Johansen's share with the event by a time where another event may
+end the follow-up, on the scale of the logit.
 
 Three are of rows alone: a `count` of those with a level, an event or a value beyond a threshold,
 of which sites are added up; a `rate`, events per time, on the scale of the logarithm; and one cell
@@ -65,6 +67,7 @@ from penstock.questions.models.longitudinal import (
     CHANGE_SD,
     CORRELATION,
     COUNT,
+    CUMULATIVE_INCIDENCE,
     MIXED,
     QUANTILE,
     RATE,
@@ -94,7 +97,18 @@ LONGITUDINAL: ModelRegistry[LongitudinalModel] = ModelRegistry(
 """Those of persons over time."""
 
 DESCRIPTIVE: ModelRegistry[LongitudinalModel] = ModelRegistry(
-    (SURVIVAL, RMST, COUNT, RATE, TABLE, RISK_DIFFERENCE, RISK_RATIO, WEIBULL, LOG_NORMAL)
+    (
+        SURVIVAL,
+        RMST,
+        CUMULATIVE_INCIDENCE,
+        COUNT,
+        RATE,
+        TABLE,
+        RISK_DIFFERENCE,
+        RISK_RATIO,
+        WEIBULL,
+        LOG_NORMAL,
+    )
 )
 """Those of rows alone."""
 

@@ -32,6 +32,7 @@ class LongitudinalModel(Model):
         ends: of a duration it may say, by ``until``, up to which time events and time count.
         rates: it is per so many units of time, by ``per``.
         crossed: it is of the levels of several columns together: of the outcome's and the term's.
+        competes: it names a column, ``competing``, that says that follow-up ended by another event.
         bounded: it has to say, by ``until``, up to which time of the duration.
         adjusts: its term is a column, whose effect may be adjusted, and is no coefficient that a
             chain, or noisy sums, would have.
@@ -55,6 +56,7 @@ class LongitudinalModel(Model):
     ends: bool = False
     rates: bool = False
     crossed: bool = False
+    competes: bool = False
     bounded: bool = False
     adjusts: bool = False
     standardises: bool = False
@@ -91,6 +93,10 @@ class LongitudinalModel(Model):
     @property
     def of_tables(self) -> bool:
         return self.tables
+
+    @property
+    def untried(self) -> bool:
+        return self.competes
 
     @property
     def scale(self) -> str:
@@ -186,6 +192,18 @@ RMST = LongitudinalModel(
     tables=True,
 )
 """The mean time without the event, of the time until a bound."""
+CUMULATIVE_INCIDENCE = LongitudinalModel(
+    name="cumulative-incidence",
+    title="Aalen–Johansen's cumulative incidence",
+    outcomes=("duration",),
+    measure=Measure("cumulative incidence", "CIF", "lower", "higher"),
+    in_outcome_units=False,
+    needs_event=True,
+    competes=True,
+    tables=True,
+    link="logit",
+)
+"""The share that has the event by a time of the duration, where another one may come first."""
 COUNT = LongitudinalModel(
     name="count",
     title="Count of rows",

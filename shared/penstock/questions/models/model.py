@@ -85,6 +85,12 @@ class Model:
         return False
 
     @property
+    def untried(self) -> bool:
+        """Whether it rests on how columns go together of which no model behind tables is made, and
+        which no run plants: so that nobody knows whether tables hold it."""
+        return False
+
+    @property
     def scale(self) -> str:
         """On which copies and sites are combined: ``plain``, ``log`` (of a ratio), ``logit`` (of a
         share), ``fisher`` (of a correlation) or ``count`` (of a number of rows)."""

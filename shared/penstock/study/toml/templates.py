@@ -68,6 +68,7 @@ _ESTIMAND_NOTES = {
     "probability": "of a quantile, such as 0.5",
     "threshold": "of a share or a count of a number: above or below what",
     "direction": "of a share or a count of a number: above | below, its threshold",
+    "competing": "of a cumulative-incidence: the 0/1 column of the event that competes",
     "errors": f"{_ROBUST}: model | robust, a sandwich, where hazards are not in proportion",
 }
 _EXAMPLE = f"""\
@@ -85,8 +86,9 @@ _EXAMPLE = f"""\
 # outcome_level = "LEVEL"  # {_OF_LEVEL}: of the outcome, against its first one
 # errors = "robust"    # {_ROBUST}: valid also where hazards are not in proportion; of tables
 # Of rows, and no regression: quantile (probability), share and count (threshold and direction, or
-# outcome_level; of a duration a count is of its events), survival (at), rmst (until), rate (per),
-# correlation (term), table (outcome_level, and term with its level).
+# outcome_level; of a duration a count is of its events), survival (at), rmst (until),
+# cumulative-incidence (at, competing), rate (per), correlation (term), table (outcome_level, and
+# term with its level).
 # risk-difference, risk-ratio, weibull and log-normal (of a duration) take term, level, adjust and
 # strata as a regression does.
 # Of persons over time, in a study of a mechanism that follows them ({_OVER_TIME}):

@@ -20,7 +20,10 @@ SCHEMA = Schema(
         Column("died", "binary", levels=("0", "1")),
     )
 )
-DECLARED = (Estimand("rx", "cox", "time", "rx"),)
+DECLARED = (
+    Estimand("rx", "cox", "time", "rx"),
+    Estimand("ill-by-5", "cumulative-incidence", "time", at=5.0, competing="died"),
+)
 HELD = {"mark": "held", "text": "Held.", "sites": []}
 
 
@@ -45,7 +48,7 @@ def hold() -> Holdings:
     }
     mechanism = replace(made.MECHANISMS["maf"], copies=3, refits=3)
     study = made.study(mechanism, schema=SCHEMA, estimands=DECLARED)
-    told = [{"name": "rx", "held": HELD}]
+    told = [{"name": "rx", "held": HELD}, {"name": "ill-by-5", "held": None}]
     return Holdings(study, 1.0, {"estimands": told, "effects": [], "holds": []}, sites)
 
 
@@ -61,3 +64,24 @@ def test_robust_errors_change_an_interval_and_no_mark() -> None:
     for one, other in zip(plain["sites"], robust["sites"], strict=True):
         assert one["coefficient"]["estimate"] == other["coefficient"]["estimate"]
         assert one["variance"] != other["variance"]
+
+
+def test_whether_tables_hold_what_competes_nobody_knows_declared_or_not() -> None:
+    asked = [
+        "ill-by-5",
+        "incidence(time, died, 5)",
+        "incidence(time, died, 3)",
+        "survival(time, 3)",
+    ]
+    declared, same, other, plain = answer_questions(HOLDINGS, asked)
+    assert same["declared"] == declared["declared"] == "ill-by-5"
+    assert same["random"] == declared["random"]
+    for told in (declared, other):
+        assert told["mark"] == "unresolved"
+        assert told["held"]["text"] in told["sentence"]
+        assert [site["mark"] for site in told["held"]["sites"]] == ["unresolved"] * 3
+    assert other["axis_label"] == (
+        "Cumulative incidence of ill by 3, with died as a competing event"
+    )
+    assert 0 < other["random"]["value"]["estimate"] < 1
+    assert plain["mark"] is None

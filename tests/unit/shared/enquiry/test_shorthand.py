@@ -86,6 +86,11 @@ def test_durations_are_asked_as_in_r():
     for text in ("Surv(time, status) ~ rx", "time ~ rx", "coxph: Surv(time) ~ rx"):
         (one,) = read_question(text, study)
         assert (one.model, one.outcome, one.term) == ("cox", "time", "rx")
+    (one,) = read_question("incidence(time, rx, 5)", study)
+    assert (one.model, one.competing, one.at) == ("cumulative-incidence", "rx", 5.0)
+    for text in ("incidence(time, 5)", "incidence(time, status, 5)", "incidence(time, rrx, 5)"):
+        with pytest.raises(InvalidInput):
+            read_question(text, study)
     (one,) = read_question("survival(time, 5)", study)
     assert (one.model, one.at) == ("survival", 5.0)
     with pytest.raises(InvalidInput, match=r"Surv\(time, status\)"):

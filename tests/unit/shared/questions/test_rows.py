@@ -36,6 +36,7 @@ SHARE = Estimand("h", "share", "sbp", threshold=140, direction="above")
 LEVEL = Estimand("l", "share", "ward", outcome_level="b")
 RMST = Estimand("m", "rmst", "years", until=5)
 TOGETHER = Estimand("t", "correlation", "sbp", "age")
+INCIDENCE = Estimand("i", "cumulative-incidence", "years", at=5, competing="male")
 COUNT = Estimand("n", "count", "years", until=5)
 RATE = Estimand("r", "rate", "years", per=100)
 CELL = Estimand("c", "table", "ward", term="stage", level="I", outcome_level="b")
@@ -246,7 +247,7 @@ def test_a_table_without_a_rate_has_a_problem(changed: Coded, problem: str) -> N
 
 
 @pytest.mark.parametrize(
-    "asked", [SURVIVAL, QUANTILE, SHARE, LEVEL, COUNT, RATE, CELL, CUBE, RMST, TOGETHER]
+    "asked", [SURVIVAL, QUANTILE, SHARE, LEVEL, COUNT, RATE, CELL, CUBE, RMST, TOGETHER, INCIDENCE]
 )
 @pytest.mark.parametrize("seed", range(5))
 def test_no_table_raises(asked: Estimand, seed: int) -> None:
@@ -257,11 +258,21 @@ def test_no_table_raises(asked: Estimand, seed: int) -> None:
     assert found.problem is not None or 0 < found.variance < math.inf
 
 
+INCIDENT = {"model": "cumulative-incidence", "outcome": "years", "at": 5, "competing": "male"}
 WRONG = [
     ({"model": "rmst", "outcome": "years"}, "until: is missing: a rmst is until a time"),
     ({"model": "rmst", "outcome": "years", "until": 11}, "until: must be a time of the duration"),
     ({"model": "rmst", "outcome": "years", "at": 3}, "at: has no meaning for a rmst"),
     ({"model": "rmst", "outcome": "years", "until": 3, "per": 2}, "per: has no meaning"),
+    ({**INCIDENT, "at": None}, "at: is missing: a cumulative-incidence is of a time"),
+    ({**INCIDENT, "at": 11}, "at: must be a time of the duration"),
+    ({**INCIDENT, "until": 6}, "until: has no meaning for a cumulative-incidence"),
+    ({**INCIDENT, "competing": ""}, "competing: is missing"),
+    ({**INCIDENT, "competing": "mael"}, "competing: is not a column of the study"),
+    ({**INCIDENT, "competing": "ward"}, "competing: column 'ward' is of kind"),
+    ({**INCIDENT, "competing": "died"}, "competing: is the event that is asked for"),
+    ({**INCIDENT, "where": "male == '0'"}, "where: chooses rows by the outcome"),
+    ({"model": "survival", "outcome": "years", "at": 5, "competing": "male"}, "competing: has no"),
     ({"model": "correlation", "outcome": "sbp"}, "until: is missing: a column is not correlated"),
     ({"model": "correlation", "outcome": "sbp", "term": "ward"}, "term: column 'ward' is of kind"),
     ({"model": "count", "outcome": "sbp"}, "threshold: is missing"),
@@ -335,6 +346,15 @@ def test_what_does_not_suit_is_said(given: dict[str, object], message: str) -> N
     assert any(message in text for text in found), found
 
 
+def test_a_competing_event_is_written_only_where_there_is_one() -> None:
+    assert INCIDENCE.to_dict()["competing"] == "male"
+    assert "competing" not in SURVIVAL.to_dict()
+    assert INCIDENCE.columns == ("years", "male")
+    assert INCIDENCE.formula == "years ~ 1 at 5 with male competing"
+    assert not estimand_problems(INCIDENCE, SCHEMA.columns)
+    assert not INCIDENCE.over_time
+
+
 def test_a_chain_refuses_them_and_tables_do_not() -> None:
     for asked in (SURVIVAL, QUANTILE, SHARE, LEVEL, COUNT, RATE, CELL):
         refused = [p.message for p in Gibbs().problems(SCHEMA, [asked])]
@@ -342,7 +362,7 @@ def test_a_chain_refuses_them_and_tables_do_not() -> None:
         assert not Maf().problems(SCHEMA, [asked])
 
 
-@pytest.mark.parametrize("asked", [RMST, TOGETHER])
+@pytest.mark.parametrize("asked", [RMST, TOGETHER, INCIDENCE])
 def test_what_tables_alone_answer_is_refused_elsewhere(asked: Estimand) -> None:
     [refused] = Scoring().problems(SCHEMA, [asked])
     assert (refused.message, refused.value) == ("is no number that noisy sums hold", asked.model)
