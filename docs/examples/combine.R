@@ -1,15 +1,17 @@
 # What `penstock analyse` does with pulled tables, without Penstock: R, survival, metafor, jsonlite.
 #
-#     Rscript combine.R FOLDER QUESTION... > answers.csv
+#     Rscript combine.R FOLDER QUESTION... [--further QUESTION...] > answers.csv
 #
 # FOLDER is what `penstock pull STUDY --refits --out FOLDER` wrote. A QUESTION is a regression, and
 # asks for the coefficient of its last term:
 #
 #     'cox: Surv(years, died) ~ age + smoker'   'logistic: smoker ~ age'   'ols: sbp ~ age + smoker'
 #
-# An answer has a row for each site, and one without a site: all sites together. To ask something
-# else, change `fit`; the rest stays as it is. combine.py is the same in Python. The rule is in
-# docs/analyse.md. In Debian it needs r-base-core, r-cran-survival, r-cran-metafor, r-cran-jsonlite.
+# After --further stand questions that the study has not declared: their intervals allow for what the
+# tables' model misses. An answer has a row for each site, and one without a site: all sites
+# together. To ask something else, change `fit`; the rest stays as it is. combine.py is the same in
+# Python. The rule is in docs/analyse.md. In Debian it needs r-base-core, r-cran-survival,
+# r-cran-metafor, r-cran-jsonlite.
 
 suppressPackageStartupMessages({
   library(jsonlite)
@@ -18,6 +20,7 @@ suppressPackageStartupMessages({
 })
 
 LEVEL <- 0.95
+MISFIT <- 0.015 # what a model misses of an undeclared regression, in standard errors of one row
 
 # -- 1. One table: an estimate and its variance -------------------------------------------------
 
@@ -135,9 +138,10 @@ widen <- function(sites) {
 
 # REML, and the Hartung-Knapp interval that is floored (metafor's test = "adhoc"); of variances that
 # are estimates, which metafor does not know: where all df are infinite, it is metafor's own.
-pool <- function(y, v, nu) {
+# missed: by how much each site may be off, all alike, since no study declared the question.
+pool <- function(y, v, nu, missed) {
   k <- length(y)
-  if (k == 1) return(data.frame(estimate = y, se = sqrt(v), df = nu, tau2 = 0))
+  if (k == 1) return(data.frame(estimate = y, se = sqrt(v + missed^2), df = nu, tau2 = 0))
   near <- 1e-13 * (mean(v) + var(y))
   model <- rma(y, v, method = "REML", control = list(threshold = near, maxiter = 10000))
   tau2 <- model$tau2
@@ -147,7 +151,7 @@ pool <- function(y, v, nu) {
   unknown <- (v * w)^2 / nu
   least <- 1 + 4 * sum(h * (1 - h) * unknown)
   spread <- sum(w * (y - mean)^2) / (k - 1) * max(0, least - 2 * sum((1 - h)^2 * unknown) / (k - 1))
-  se <- sqrt(max(least, spread) / sum(w))
+  se <- sqrt(max(least, spread) / sum(w) + sum(h * missed)^2)
   found <- data.frame(estimate = mean, se = se, df = k - 1, tau2 = tau2)
   if (k >= 3) {
     half <- qt(0.5 + LEVEL / 2, k - 2) * sqrt(tau2 + se^2)
@@ -186,7 +190,10 @@ read_rows <- function(folder) {
   rows
 }
 
-main <- function(folder, questions) {
+main <- function(folder, given) {
+  at <- match("--further", given, nomatch = length(given) + 1)
+  questions <- given[given != "--further"]
+  further <- given[seq_along(given) > at]
   unknown <- setdiff(trimws(sub(":.*", "", questions)), c("cox", "logistic", "ols"))
   if (length(unknown) > 0) stop(unknown[1], ": ask for cox, logistic or ols")
   rows <- read_rows(folder)
@@ -209,7 +216,10 @@ main <- function(folder, questions) {
   found <- lapply(draw_squares(found), widen)
   answers <- do.call(rbind, lapply(names(found), function(question) {
     sites <- found[[question]]
-    together <- pool(sites$estimate, sites$se^2, sites$df)
+    # A mean compares nothing, and rests on its column alone.
+    compares <- question %in% further && trimws(sub(".*~", "", question)) != "1"
+    missed <- MISFIT * sqrt(sites$n * sites$within) * compares
+    together <- pool(sites$estimate, sites$se^2, sites$df, missed)
     fill <- function(part) {
       part[setdiff(columns, names(part))] <- NA
       part[columns]

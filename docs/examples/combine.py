@@ -1,15 +1,16 @@
 """What `penstock analyse` does with pulled tables, without Penstock: pandas, patsy, statsmodels.
 
-    python combine.py FOLDER QUESTION... > answers.csv
+    python combine.py FOLDER QUESTION... [--further QUESTION...] > answers.csv
 
 FOLDER is what `penstock pull STUDY --refits --out FOLDER` wrote. A QUESTION is a regression, and
 asks for the coefficient of its last term:
 
     'cox: Surv(years, died) ~ age + smoker'   'logistic: smoker ~ age'   'ols: sbp ~ age + smoker'
 
-An answer has a row for each site, and one without a site: all sites together. To ask something
-else, change `fit`; the rest stays as it is. combine.R is the same in R. The rule is in
-docs/analyse.md. It needs: pip install pandas pyarrow patsy statsmodels
+After --further stand questions that the study has not declared: their intervals allow for what the
+tables' model misses. An answer has a row for each site, and one without a site: all sites together.
+To ask something else, change `fit`; the rest stays as it is. combine.R is the same in R. The rule
+is in docs/analyse.md. It needs: pip install pandas pyarrow patsy statsmodels
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from scipy import optimize, special, stats
 from statsmodels.tools.sm_exceptions import PerfectSeparationError
 
 LEVEL = 0.95
+MISFIT = 0.015  # what a model misses of an undeclared regression, in standard errors of one row
 
 
 # -- 1. One table: an estimate and its variance ------------------------------------------------
@@ -171,18 +173,22 @@ def widen(site):
 # -- 5. Sites together ---------------------------------------------------------------------------
 
 
-def pool(y, v, nu):
-    """REML, and the Hartung-Knapp interval that is floored; of variances that are estimates."""
+def pool(y, v, nu, missed):
+    """REML, and the Hartung-Knapp interval that is floored; of variances that are estimates.
+
+    missed: by how much each site may be off, all alike, since no study declared the question.
+    """
     k, tau2 = len(y), estimate_tau2(y, v) if len(y) > 1 else 0.0
     w = 1 / (v + tau2)
     h, mean = w / w.sum(), np.sum(w * y) / w.sum()
     unknown = (v * w) ** 2 / nu
     least = 1 + 4 * np.sum(h * (1 - h) * unknown)
     if k == 1:
-        return {"estimate": mean, "se": np.sqrt(1 / w.sum()), "df": nu[0], "tau2": tau2}
+        se = np.hypot(np.sqrt(1 / w.sum()), missed[0])
+        return {"estimate": mean, "se": se, "df": nu[0], "tau2": tau2}
     spread = np.sum(w * (y - mean) ** 2) / (k - 1)
     spread *= max(0.0, least - 2 * np.sum((1 - h) ** 2 * unknown) / (k - 1))
-    se = np.sqrt(max(least, spread) / w.sum())
+    se = np.hypot(np.sqrt(max(least, spread) / w.sum()), np.sum(h * missed))
     found = {"estimate": mean, "se": se, "df": k - 1, "tau2": tau2}
     if k >= 3:
         half = stats.t.ppf(0.5 + LEVEL / 2, k - 2) * np.sqrt(tau2 + se**2)
@@ -241,7 +247,9 @@ def read_tables(folder):
     return found
 
 
-def main(folder, *questions):
+def main(folder, *given):
+    at = given.index("--further") if "--further" in given else len(given)
+    questions, further = [q for q in given if q != "--further"], given[at + 1 :]
     tables = read_tables(Path(folder))
     fresh = json.loads((Path(folder) / "study.json").read_text(encoding="utf-8"))["fresh"]
     found = {}
@@ -259,7 +267,11 @@ def main(folder, *questions):
             rows.append(row)
         if rows:
             y, se, df = (np.array([row[x] for row in rows]) for x in ("estimate", "se", "df"))
-            rows.append({"site": "", **pool(y, se**2, df)})
+            scale = np.sqrt([site["n"] * site["within"] for site in sites.values()])
+            # A mean compares nothing, and rests on its column alone.
+            compares = question in further and question.split("~")[1].strip() != "1"
+            missed = MISFIT * scale if compares else 0 * scale
+            rows.append({"site": "", **pool(y, se**2, df, missed)})
         answers += [{"question": question, **row} for row in rows]
     if not answers:
         raise SystemExit("no site has an estimate")

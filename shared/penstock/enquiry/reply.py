@@ -75,8 +75,13 @@ def answer(holdings: Holdings, asked: Estimand, question: str, between: Differen
         for name, one in found.items()
         if one.problem is None and pooling.poolable(one.estimate, one.variance)
     }
+    untold = asked.regression.compares and not declared
     results = pool_sites(
-        list(good.values()), total=asked.regression.total, joint=False, level=LEVEL
+        list(good.values()),
+        total=asked.regression.total,
+        joint=False,
+        level=LEVEL,
+        untold=untold,
     )
     head = results.get("random")
     weights = {} if head is None else dict(zip(good, head.weights, strict=True))

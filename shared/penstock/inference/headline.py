@@ -2,6 +2,7 @@
 
 REML with the Knapp–Hartung interval floored at 1, the fixed effect, and of two sites or more
 DerSimonian–Laird and Paule–Mandel. Counts are added up; one release of all sites is taken as it is.
+What a study did not declare is allowed what its tables' model may miss.
 """
 
 from __future__ import annotations
@@ -10,17 +11,24 @@ from collections.abc import Sequence
 
 from penstock.inference import pooling
 from penstock.inference.combine import SiteEstimate
+from penstock.inference.misfit import allow_misfit
 from penstock.inference.totals import add_up
 from penstock.inference.unpooled import take_alone
 
 
 def pool_sites(
-    sites: Sequence[SiteEstimate], *, total: bool, joint: bool, level: float = 0.95
+    sites: Sequence[SiteEstimate],
+    *,
+    total: bool,
+    joint: bool,
+    level: float = 0.95,
+    untold: bool = False,
 ) -> dict[str, pooling.Pooled]:
     """Sites that can be pooled, together: ``random`` is the headline; nothing of no site.
 
     Args:
         total: they are counts, which are added up; joint: there is one, a release of all sites.
+        untold: it is a regression that no study declared (:mod:`penstock.inference.misfit`).
 
     Raises:
         InvalidInput: one cannot be pooled (:func:`penstock.inference.pooling.poolable`).
@@ -35,7 +43,8 @@ def pool_sites(
     methods: dict[str, pooling.Estimated] = {"random": "reml", "fixed": "fixed"}
     if len(sites) > 1:
         methods |= {"dl": "dl", "pm": "pm"}
-    return {
+    found = {
         name: pooling.pool(y, v, method=method, level=level, degrees=df)
         for name, method in methods.items()
     }
+    return {n: allow_misfit(p, sites) for n, p in found.items()} if untold else found

@@ -206,11 +206,13 @@ class Cells:
         risen: (count + 1,) share of the cells before each.
         starts: (count - 1,) of an ordered column, the Gaussian at which each cell but the first
             begins; of others the one below which a person has a level, who has none before it.
+        tilts: (bins,) of a number, how its density rises within each bin.
     """
 
     grid: Grid
     risen: Array
     starts: Array
+    tilts: Array
 
     @classmethod
     def of(cls, grid: Grid, shares: Array) -> Cells:
@@ -221,7 +223,8 @@ class Cells:
         else:
             left = np.append(1.0, 1.0 - np.cumsum(shares))[: grid.latents]
             chances = shares[: grid.latents] / np.maximum(left, 1e-12)
-        return cls(grid, risen, ndtri(np.clip(chances, 0.0, 1.0)))
+        tilts = _find_tilts(grid, shares[grid.bins]) if grid.numeric else np.zeros(0)
+        return cls(grid, risen, ndtri(np.clip(chances, 0.0, 1.0)), tilts)
 
     def draw_places(self, latents: Array) -> Places:
         """As :func:`draw_cells`."""
@@ -252,7 +255,7 @@ class Cells:
         inside = (at - start) / np.maximum(self.risen[place + 1] - start, 1e-300)
         behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
         behind = np.minimum(np.maximum(behind, 0), len(grid.edges) - 2)
-        inside = np.minimum(np.maximum(inside, 0.0), 1.0)
+        inside = _lean(np.minimum(np.maximum(inside, 0.0), 1.0), self.tilts[behind])
         edges = grid.edges
         share = edges[behind] + inside * (edges[behind + 1] - edges[behind])
         values = value_at(grid.column, share)
@@ -271,3 +274,34 @@ class Cells:
             place[chosen] = k
             open_ &= ~chosen
         return place
+
+
+def _find_tilts(grid: Grid, shares: Array) -> Array:
+    r"""How a number's density rises within each bin, by the bins beside it, (bins,).
+
+    Density in bin b, at a share x of it: :math:`d_b (1 + a_b (2x - 1))`, :math:`|a_b| ≤ 1`; the bin
+    keeps its share. The slope is the mean of those to both sides, of no more than twice either and
+    of none at a top or a bottom (van Leer 1977, J. Computational Physics 23, 276-299), so that
+    piles stay where they are counted. A level density within bins of a quarter of a spread would
+    move a share at their middle by .002, which pooled sites tell from the truth.
+    """
+    widths = np.diff(grid.edges)
+    if grid.steps or len(widths) < 2:
+        return np.zeros(len(widths))
+    density = shares / widths
+    rise = np.diff(density) / ((widths[1:] + widths[:-1]) / 2)
+    before, after = np.append(rise[0], rise), np.append(rise, rise[-1])
+    least = np.minimum(np.abs(before), np.abs(after))
+    slope = np.where(
+        before * after > 0,
+        np.sign(after) * np.minimum(2 * least, np.abs(before + after) / 2),
+        0.0,
+    )
+    return np.clip(slope * widths / (2 * np.maximum(density, 1e-300)), -1.0, 1.0)
+
+
+def _lean(inside: Array, tilts: Array) -> Array:
+    """Where in its bin a person lies who is past the share ``inside`` of those who are there."""
+    flat = 1 - tilts
+    root = np.sqrt(np.maximum(flat**2 + 4 * tilts * inside, 0.0))
+    return np.asarray(2 * inside / np.maximum(flat + root, 1e-300))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
+from scipy.stats import lognorm
 
 from penstock.mechanisms.copula.grids import (
     draw_values,
@@ -99,3 +101,28 @@ def test_a_column_that_lies_in_one_bin_is_coarse() -> None:
         "parity": np.zeros(2000), "gone": np.full(2000, np.nan),
     }  # fmt: skip
     assert list_coarse(Schema(columns), table) == ("titre",)
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_share_within_a_bin_is_told_by_the_bins_beside_it(scale: str) -> None:
+    column = Column("bmi", "continuous", 15, 80, 1, scale=scale)
+    grid, law = make_grid(column), lognorm(0.13, scale=33)
+    values = column.snap(law.ppf((np.arange(200_000) + 0.5) / 200_000))
+    counts = np.bincount(place_of(grid, values), minlength=grid.count)
+    drawn = draw_values(grid, counts / len(values), ndtri((np.arange(50_000) + 0.5) / 50_000)[:, None])
+    thresholds = np.arange(22, 50) + 0.45
+    off = [np.mean(drawn < at) - np.mean(values < at) for at in thresholds]
+    assert np.abs(off).max() < 0.0015
+    assert abs(drawn.std() / values.std() - 1) < 0.003
+
+
+def test_a_pile_stays_in_its_bin_and_draws_its_neighbours_to_no_side() -> None:
+    column = Column("hours", "continuous", 0, 96, 2)
+    grid = make_grid(column)
+    shares = np.full(grid.count, 0.5 / (grid.count - 1))
+    shares[12] = 0.5
+    drawn = draw_values(grid, shares, ndtri((np.arange(50_000) + 0.5) / 50_000)[:, None])
+    edges = 96 * grid.edges
+    for place in (11, 12, 13):
+        inside = drawn[(drawn > edges[place]) & (drawn < edges[place + 1])]
+        assert abs(inside.mean() - (edges[place] + edges[place + 1]) / 2) < 0.05
