@@ -20,7 +20,10 @@ suppressPackageStartupMessages({
 })
 
 LEVEL <- 0.95
-MISFIT <- 0.015 # what a model misses of an undeclared regression, in standard errors of one row
+# What a model misses of a regression that no study declared, in standard errors of one row; and what
+# noise has drawn to none of it, in sds of the noise.
+MISFIT <- 0.01
+DRAWN <- 0.4
 
 # -- 1. One table: an estimate and its variance -------------------------------------------------
 
@@ -138,10 +141,11 @@ widen <- function(sites) {
 
 # REML, and the Hartung-Knapp interval that is floored (metafor's test = "adhoc"); of variances that
 # are estimates, which metafor does not know: where all df are infinite, it is metafor's own.
-# missed: by how much each site may be off, all alike, since no study declared the question.
+# missed: (k, 2) by how much each site may be off, all alike, since no study declared the question;
+# of two causes.
 pool <- function(y, v, nu, missed) {
   k <- length(y)
-  if (k == 1) return(data.frame(estimate = y, se = sqrt(v + missed^2), df = nu, tau2 = 0))
+  if (k == 1) return(data.frame(estimate = y, se = sqrt(v + sum(missed^2)), df = nu, tau2 = 0))
   near <- 1e-13 * (mean(v) + var(y))
   model <- rma(y, v, method = "REML", control = list(threshold = near, maxiter = 10000))
   tau2 <- model$tau2
@@ -151,7 +155,7 @@ pool <- function(y, v, nu, missed) {
   unknown <- (v * w)^2 / nu
   least <- 1 + 4 * sum(h * (1 - h) * unknown)
   spread <- sum(w * (y - mean)^2) / (k - 1) * max(0, least - 2 * sum((1 - h)^2 * unknown) / (k - 1))
-  se <- sqrt(max(least, spread) / sum(w) + sum(h * missed)^2)
+  se <- sqrt(max(least, spread) / sum(w) + sum(colSums(h * missed)^2))
   found <- data.frame(estimate = mean, se = se, df = k - 1, tau2 = tau2)
   if (k >= 3) {
     half <- qt(0.5 + LEVEL / 2, k - 2) * sqrt(tau2 + se^2)
@@ -218,7 +222,8 @@ main <- function(folder, given) {
     sites <- found[[question]]
     # A mean compares nothing, and rests on its column alone.
     compares <- question %in% further && trimws(sub(".*~", "", question)) != "1"
-    missed <- MISFIT * sqrt(sites$n * sites$within) * compares
+    missed <- cbind(MISFIT * sqrt(sites$n * sites$within),
+                    DRAWN * sqrt(sites$mechanism_variance)) * compares
     together <- pool(sites$estimate, sites$se^2, sites$df, missed)
     fill <- function(part) {
       part[setdiff(columns, names(part))] <- NA

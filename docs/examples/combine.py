@@ -31,7 +31,9 @@ from scipy import optimize, special, stats
 from statsmodels.tools.sm_exceptions import PerfectSeparationError
 
 LEVEL = 0.95
-MISFIT = 0.015  # what a model misses of an undeclared regression, in standard errors of one row
+# What a model misses of a regression that no study declared, in standard errors of one row; and what
+# noise has drawn to none of it, in sds of the noise.
+MISFIT, DRAWN = 0.01, 0.4
 
 
 # -- 1. One table: an estimate and its variance ------------------------------------------------
@@ -176,7 +178,8 @@ def widen(site):
 def pool(y, v, nu, missed):
     """REML, and the Hartung-Knapp interval that is floored; of variances that are estimates.
 
-    missed: by how much each site may be off, all alike, since no study declared the question.
+    missed: (2, k) by how much each site may be off, all alike, since no study declared the
+    question; of two causes.
     """
     k, tau2 = len(y), estimate_tau2(y, v) if len(y) > 1 else 0.0
     w = 1 / (v + tau2)
@@ -184,11 +187,11 @@ def pool(y, v, nu, missed):
     unknown = (v * w) ** 2 / nu
     least = 1 + 4 * np.sum(h * (1 - h) * unknown)
     if k == 1:
-        se = np.hypot(np.sqrt(1 / w.sum()), missed[0])
+        se = np.sqrt(1 / w.sum() + np.sum(missed**2))
         return {"estimate": mean, "se": se, "df": nu[0], "tau2": tau2}
     spread = np.sum(w * (y - mean) ** 2) / (k - 1)
     spread *= max(0.0, least - 2 * np.sum((1 - h) ** 2 * unknown) / (k - 1))
-    se = np.hypot(np.sqrt(max(least, spread) / w.sum()), np.sum(h * missed))
+    se = np.sqrt(max(least, spread) / w.sum() + np.sum((missed @ h) ** 2))
     found = {"estimate": mean, "se": se, "df": k - 1, "tau2": tau2}
     if k >= 3:
         half = stats.t.ppf(0.5 + LEVEL / 2, k - 2) * np.sqrt(tau2 + se**2)
@@ -267,10 +270,11 @@ def main(folder, *given):
             rows.append(row)
         if rows:
             y, se, df = (np.array([row[x] for row in rows]) for x in ("estimate", "se", "df"))
-            scale = np.sqrt([site["n"] * site["within"] for site in sites.values()])
+            row = np.sqrt([site["n"] * site["within"] for site in sites.values()])
+            noise = np.sqrt([row["mechanism_variance"] for row in rows])
             # A mean compares nothing, and rests on its column alone.
             compares = question in further and question.split("~")[1].strip() != "1"
-            missed = MISFIT * scale if compares else 0 * scale
+            missed = np.array([MISFIT * row, DRAWN * noise]) * compares
             rows.append({"site": "", **pool(y, se**2, df, missed)})
         answers += [{"question": question, **row} for row in rows]
     if not answers:

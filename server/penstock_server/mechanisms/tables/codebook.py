@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.inference.misfit import MISFIT
+from penstock.inference.misfit import DRAWN, MISFIT
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
@@ -70,9 +70,10 @@ INTERVALS: Json = {
     "Welch 1951 and Meier 1953 of variances that are estimates). One site has its own interval.",
     "prediction": "Of a further site, from three on: mean -+ t(k - 2) sqrt(tau2 + se^2) (Higgins, "
     "Thompson & Spiegelhalter 2009)",
-    "further": f"Of a regression that the study has not declared, se^2 is larger by ({MISFIT} times "
-    "the sum of h sqrt(n u))^2, one site's too: what the model misses is alike at all sites, does "
-    "not average out, and is missing from refits as well.",
+    "further": "Of a regression that the study has not declared, se^2 is larger by "
+    f"({MISFIT} times the sum of h sqrt(n u))^2 + ({DRAWN} times the sum of h sqrt(D))^2, one "
+    "site's too: what the model misses, and what noise has drawn to none, is alike at all sites "
+    "and does not average out.",
     "fixed": "With tau2 = 0: Q = sum of w (q - mean)^2 has mean k - 1 + 2L where all sites share "
     "one effect, and Q/(k - 1)/(1 + 2 (k - 2) L/(k^2 - 1)) is about F(k - 1, (k^2 - 1)/(3L)); the "
     "weighted mean has variance (1 + 4A)/sum(w) and 1/sum(h^2/nu) degrees of freedom.",

@@ -7,15 +7,16 @@ import pytest
 
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.headline import pool_sites
-from penstock.inference.misfit import MISFIT
+from penstock.inference.misfit import DRAWN, MISFIT
 
-N, VARIANCE = 2000, 0.002
+N, VARIANCE, NOISE = 2000, 0.002, 0.0005
 
 
 def sites(k: int, n: int = N) -> list[SiteEstimate]:
     y = np.linspace(0.1, 0.1 + 1e-3 * (k - 1), k)
     return [
-        SiteEstimate(float(one), 1.1 * VARIANCE, VARIANCE, None, n, None, 10, 10) for one in y
+        SiteEstimate(float(one), 1.1 * VARIANCE + NOISE, VARIANCE, None, n, None, 10, 10, NOISE)
+        for one in y
     ]
 
 
@@ -23,7 +24,7 @@ def sites(k: int, n: int = N) -> list[SiteEstimate]:
 def test_the_common_error_is_added_to_the_pooled_one(k: int) -> None:
     known = pool_sites(sites(k), total=False, joint=False)
     untold = pool_sites(sites(k), total=False, joint=False, untold=True)
-    common = MISFIT * math.sqrt(N * VARIANCE)
+    common = math.hypot(MISFIT * math.sqrt(N * VARIANCE), DRAWN * math.sqrt(NOISE))
     for name, one in known.items():
         more = untold[name]
         assert more.se == pytest.approx(math.hypot(one.se, common), rel=1e-12)
