@@ -178,8 +178,8 @@ def _judge_question(
         for site, e in private.items()
         if e.problem is None and poolable(e.estimate, e.variance)
     }
-    untold = estimand.regression.compares and not declared
-    head, without = _pool(list(good.values()), untold=untold), _pool_real(sites, name)
+    further = estimand.regression.compares and not declared
+    head, without = _pool(list(good.values()), further=further), _pool_real(sites, name)
     if head is None or without is None:
         return None
     weights = dict(zip(good, head.weights, strict=True))
@@ -204,8 +204,8 @@ def _judge_question(
     )
 
 
-def _pool(sites: Sequence[SiteEstimate], *, untold: bool = False) -> Pooled | None:
-    return pool_sites(sites, total=False, joint=False, untold=untold).get("random")
+def _pool(sites: Sequence[SiteEstimate], *, further: bool = False) -> Pooled | None:
+    return pool_sites(sites, total=False, joint=False, further=further).get("random")
 
 
 def _pool_real(sites: Mapping[str, Site], name: str) -> Pooled | None:

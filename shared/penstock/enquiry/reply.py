@@ -75,13 +75,13 @@ def answer(holdings: Holdings, asked: Estimand, question: str, between: Differen
         for name, one in found.items()
         if one.problem is None and pooling.poolable(one.estimate, one.variance)
     }
-    untold = asked.regression.compares and not declared
+    further = asked.regression.compares and find_alike(asked, study.estimands) is None
     results = pool_sites(
         list(good.values()),
         total=asked.regression.total,
         joint=False,
         level=LEVEL,
-        untold=untold,
+        further=further,
     )
     head = results.get("random")
     weights = {} if head is None else dict(zip(good, head.weights, strict=True))

@@ -22,13 +22,13 @@ def pool_sites(
     total: bool,
     joint: bool,
     level: float = 0.95,
-    untold: bool = False,
+    further: bool = False,
 ) -> dict[str, pooling.Pooled]:
     """Sites that can be pooled, together: ``random`` is the headline; nothing of no site.
 
     Args:
         total: they are counts, which are added up; joint: there is one, a release of all sites.
-        untold: it is a regression that no study declared (:mod:`penstock.inference.misfit`).
+        further: it is a regression that no study declared (:mod:`penstock.inference.misfit`).
 
     Raises:
         InvalidInput: one cannot be pooled (:func:`penstock.inference.pooling.poolable`).
@@ -47,4 +47,4 @@ def pool_sites(
         name: pooling.pool(y, v, method=method, level=level, degrees=df)
         for name, method in methods.items()
     }
-    return {n: allow_misfit(p, sites) for n, p in found.items()} if untold else found
+    return {n: allow_misfit(p, sites) for n, p in found.items()} if further else found

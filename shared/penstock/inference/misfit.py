@@ -47,9 +47,9 @@ def allow_misfit(pooled: Pooled, sites: Sequence[SiteEstimate]) -> Pooled:
     se = math.hypot(pooled.se, missed, drawn)
     half = quantile(pooled.level, pooled.df) * se
     statistic = pooled.estimate / se
-    further = None
+    ahead = None
     if pooled.pi_low is not None:
-        further = quantile(pooled.level, pooled.k - 2) * math.sqrt(pooled.tau2 + se**2)
+        ahead = quantile(pooled.level, pooled.k - 2) * math.sqrt(pooled.tau2 + se**2)
     return replace(
         pooled,
         se=se,
@@ -57,6 +57,6 @@ def allow_misfit(pooled: Pooled, sites: Sequence[SiteEstimate]) -> Pooled:
         p_value=2 * tail(abs(statistic), pooled.df),
         ci_low=pooled.estimate - half,
         ci_high=pooled.estimate + half,
-        pi_low=None if further is None else pooled.estimate - further,
-        pi_high=None if further is None else pooled.estimate + further,
+        pi_low=None if ahead is None else pooled.estimate - ahead,
+        pi_high=None if ahead is None else pooled.estimate + ahead,
     )

@@ -23,10 +23,10 @@ def sites(k: int, n: int = N) -> list[SiteEstimate]:
 @pytest.mark.parametrize("k", [1, 2, 8])
 def test_the_common_error_is_added_to_the_pooled_one(k: int) -> None:
     known = pool_sites(sites(k), total=False, joint=False)
-    untold = pool_sites(sites(k), total=False, joint=False, untold=True)
+    further = pool_sites(sites(k), total=False, joint=False, further=True)
     common = math.hypot(MISFIT * math.sqrt(N * VARIANCE), DRAWN * math.sqrt(NOISE))
     for name, one in known.items():
-        more = untold[name]
+        more = further[name]
         assert more.se == pytest.approx(math.hypot(one.se, common), rel=1e-12)
         half = (one.ci_high - one.ci_low) / one.se
         assert (more.ci_high - more.ci_low) / more.se == pytest.approx(half, rel=1e-12)
@@ -35,18 +35,18 @@ def test_the_common_error_is_added_to_the_pooled_one(k: int) -> None:
 
 
 def test_no_number_of_sites_makes_it_less() -> None:
-    many = pool_sites(sites(400), total=False, joint=False, untold=True)["random"]
+    many = pool_sites(sites(400), total=False, joint=False, further=True)["random"]
     assert many.se > MISFIT * math.sqrt(N * VARIANCE)
 
 
 def test_a_further_site_is_foretold_with_it() -> None:
     known = pool_sites(sites(8), total=False, joint=False)["random"]
-    untold = pool_sites(sites(8), total=False, joint=False, untold=True)["random"]
+    further = pool_sites(sites(8), total=False, joint=False, further=True)["random"]
     assert known.pi_low is not None
-    assert untold.pi_low is not None
-    assert untold.pi_low < known.pi_low
+    assert further.pi_low is not None
+    assert further.pi_low < known.pi_low
 
 
 def test_counts_have_none() -> None:
     counted = pool_sites(sites(3), total=True, joint=False)["random"]
-    assert counted == pool_sites(sites(3), total=True, joint=False, untold=True)["random"]
+    assert counted == pool_sites(sites(3), total=True, joint=False, further=True)["random"]
