@@ -31,8 +31,8 @@ from scipy import optimize, special, stats
 from statsmodels.tools.sm_exceptions import PerfectSeparationError
 
 LEVEL = 0.95
-# What a model misses of a regression that no study declared, in standard errors of one row; and what
-# noise has drawn to none of it, in sds of the noise.
+# What a model misses of a regression that no study declared, in standard errors of one row; and
+# what noise has drawn to none of it, in sds of the noise.
 MISFIT, DRAWN = 0.01, 0.4
 
 

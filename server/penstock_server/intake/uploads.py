@@ -17,6 +17,7 @@ from penstock.base.checks import NAME, SITE, SITE_BOUND, shown
 from penstock.base.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
 from penstock.base.times import parse_time
 from penstock.mechanisms import labelled
+from penstock.mechanisms.joint.consortium import ALL_SITES
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.released import Shape
 from penstock.privacy.accounting import accountant
@@ -36,7 +37,7 @@ from penstock.wire.manifest import Manifest, ManifestPart, read_manifest
 from penstock.wire.messages import SERVED_MAJORS, names_parts, read_version
 from penstock_server.intake.ipc_guard import check_part, check_stream
 from penstock_server.intake.summand import check_summand, count_persons
-from penstock_server.mechanisms.delivery import ALL_SITES, Upload
+from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.store.sites import Site
 

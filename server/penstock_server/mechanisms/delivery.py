@@ -10,9 +10,6 @@ import pyarrow as pa
 from penstock.schema import Coded, Schema, from_arrow
 from penstock.wire.manifest import Manifest
 
-ALL_SITES = "all sites"
-"""Whose one release of all sites is; no site is called so, since it is no name of one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Upload:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from penstock.aggregation.exchanges import find_transcript, read_sum
 from penstock.base.errors import CoordinatorError, JobFailed
+from penstock.mechanisms.joint.consortium import ALL_SITES
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.joint.rounds import conclude
 from penstock.mechanisms.registry import MECHANISMS
@@ -27,7 +28,7 @@ from penstock.wire.manifest import Manifest
 from penstock.wire.messages import choose_version
 from penstock.wire.release_file import measure_release, write_release
 from penstock_server.intake.uploads import read_concluded
-from penstock_server.mechanisms.delivery import ALL_SITES, Upload
+from penstock_server.mechanisms.delivery import Upload
 from penstock_server.results.material import Material
 
 RELEASE = "release.arrow"

@@ -16,6 +16,7 @@ from penstock.base.errors import InvalidInput, Problem
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.floored import estimate_floored
 from penstock.inference.refits import Measured, widen_sites
+from penstock.mechanisms.joint.consortium import ALL_SITES
 from penstock.mechanisms.protocol import Following
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.estimands import Estimand
@@ -23,6 +24,9 @@ from penstock.schema import Coded, from_arrow
 from penstock.study.study import Study
 
 SITE, COPY, REFIT, PERSON = "_site", "_copy", "_refit", "_person"
+
+MOST_NAMED = 3
+"""Lost sites that are told by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ def read_holdings(folder: Path) -> Holdings:
     told = _read_json(folder / "study.json")
     study, report = Study.from_dict(told["study"]), _read_json(folder / "report.json")
     _require_tables(study, folder)
+    _require_all_sites(report, folder)
     copies = _read_tables(folder / "pooled.parquet", study, COPY)
     refits: dict[str, list[tuple[int, Coded]]] = {}
     if study.mechanism.refits:
@@ -124,16 +129,30 @@ def _require_tables(study: Study, folder: Path) -> None:
             "a study whose sites release tables",
             remedy,
         )
-    if study.aggregation.joint or isinstance(study.mechanism, Following):
-        what = "one release of all sites" if study.aggregation.joint else "persons over time"
+    if isinstance(study.mechanism, Following):
         remedy = "Follow the rule in dictionary.json"
         raise _unfit(
             folder,
             "study",
-            f"is of {what}, which is not analysed here",
+            "is of persons over time, which is not analysed here",
             study.name,
-            "each site's own tables of rows",
+            "tables of rows",
             remedy,
+        )
+
+
+def _require_all_sites(report: Json, folder: Path) -> None:
+    """Of sites that were lost on the way answers say less: by how much, the report alone knows."""
+    parts = [] if report.get("joint") is None else report["joint"]["parts"]
+    lost = [part["site"] for part in parts if part["missed"]]
+    if lost:
+        raise _unfit(
+            folder,
+            "study",
+            "is of one release that sites were lost from, which is not analysed here",
+            ", ".join(lost[:MOST_NAMED]),
+            "a release of all its sites",
+            "Its report has what the study asked",
         )
 
 
@@ -144,8 +163,9 @@ def _read_tables(path: Path, study: Study, number: str) -> dict[str, list[tuple[
     table = pq.read_table(path)
     own = table.select(study.schema.names)
     found: dict[str, list[tuple[int, Coded]]] = {}
-    for site in pc.unique(table.column(SITE)).to_pylist():
-        mine = pc.equal(table.column(SITE), site)
+    apart = SITE in table.column_names
+    for site in pc.unique(table.column(SITE)).to_pylist() if apart else [ALL_SITES]:
+        mine = pc.equal(table.column(SITE), site) if apart else pa.array([True] * len(table))
         rows, labels = own.filter(mine), table.filter(mine)
         found[site] = []
         for each in sorted(pc.unique(labels.column(number)).to_pylist()):

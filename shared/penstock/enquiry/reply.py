@@ -79,7 +79,7 @@ def answer(holdings: Holdings, asked: Estimand, question: str, between: Differen
     results = pool_sites(
         list(good.values()),
         total=asked.regression.total,
-        joint=False,
+        joint=study.aggregation.joint,
         level=LEVEL,
         further=further,
     )
@@ -101,6 +101,7 @@ def answer(holdings: Holdings, asked: Estimand, question: str, between: Differen
         "per": asked.per,
         "level": LEVEL,
         "k": len(good),
+        "joint": study.aggregation.joint,
         "mark": None if held is None else held["mark"],
         "held": held,
         "refits": study.mechanism.refits > 0,
@@ -203,9 +204,10 @@ def _make_sentence(told: Json, head: pooling.Pooled | None, link: Link) -> str:
     scale = Scale(0.0, 1.0, link, decimals_for(half, least=2 if link is LOG else 0))
     interval = scale.interval_text(head.ci_low, head.ci_high)
     noise = "" if told["refits"] else _NO_NOISE
+    whose = "one release of all sites" if told["joint"] else f"sites: {told['k']}"
     return (
         f"{told['axis_label']}: {scale.text(head.estimate)} "
-        f"({100 * LEVEL:g}% interval {interval}; sites: {told['k']}).{held}{noise}"
+        f"({100 * LEVEL:g}% interval {interval}; {whose}).{held}{noise}"
     )
 
 

@@ -28,6 +28,8 @@ from dataclasses import replace
 
 from penstock.base.checks import NAME, nearest, shown
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.joint.consortium import SITE, ask_within
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor, Product, Spline, read_regressor
 from penstock.questions.models import EVERY, MODELS
@@ -61,7 +63,8 @@ def read_question(text: str, study: Study) -> tuple[Estimand, ...]:
     has declared the same.
 
     A column of a product has no coefficient of its own: it would be of rows where the other is 0.
-    Of a spline none is told, either.
+    Of a spline none is told, either. Where all sites made one release, a regression is within
+    sites, as the study's own are, unless it names the column that says of which site a row is.
 
     Raises:
         InvalidInput: it is no question, or its columns are not in the release, or do not suit.
@@ -78,12 +81,22 @@ def read_question(text: str, study: Study) -> tuple[Estimand, ...]:
             found = (_read_call(rest, where, study),)
         if robust:
             found = tuple(replace(e, errors="robust") for e in found)
+        found = tuple(_ask_of(study, e) for e in found)
     except InvalidInput as error:
         raise InvalidInput(f"question {shown(text)}", error.problems) from None
     problems = [p for e in found for p in estimand_problems(e, study.schema.columns)]
     if problems:
         raise InvalidInput(f"question {shown(text)}", list(dict.fromkeys(problems)))
     return tuple(find_declared(e, study.estimands) or e for e in found)
+
+
+def _ask_of(study: Study, asked: Estimand) -> Estimand:
+    """What is asked, of the tables of this study."""
+    mechanism = MECHANISMS.of(study.mechanism)
+    apart = study.aggregation.joint and SITE in study.schema.names
+    if not apart or SITE in (*asked.columns, *asked.strata):
+        return asked
+    return ask_within(asked, strata=mechanism.stratifies)
 
 
 def find_declared(asked: Estimand, declared: Sequence[Estimand]) -> Estimand | None:

@@ -38,7 +38,8 @@ def pool_sites(
     if total:
         return {"random": add_up(sites, level)}
     if joint:
-        return {"random": take_alone(sites[0], level)}
+        alone = take_alone(sites[0], level)
+        return {"random": allow_misfit(alone, sites) if further else alone}
     y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
     methods: dict[str, pooling.Estimated] = {"random": "reml", "fixed": "fixed"}
     if len(sites) > 1:

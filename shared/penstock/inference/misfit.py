@@ -1,11 +1,11 @@
 r"""What the model behind tables misses of a question that no study named, alike at all sites.
 
 Tables hold columns, pairs of columns, and what a study declared. A regression that nobody declared
-is answered as far as that tells it. What it is off by does not average out over sites, since sites of
-one kind are off alike: by what the model cannot hold, however many rows there are, of which refits
-show nothing (they lack what copies lack); and by what was drawn to none because noise hid it, or
-clipped, which is the less the less noise there is. Both are allowed for as errors that all sites
-have in common,
+is answered as far as that tells it. What it is off by does not average out over sites, since sites
+of one kind are off alike: by what the model cannot hold, however many rows there are, of which
+refits show nothing (they lack what copies lack); and by what was drawn to none because noise hid
+it, or clipped, which is the less the less noise there is. Both are allowed for as errors that all
+sites have in common,
 
 .. math:: se'^2 = se^2 + φ^2 \Bigl(\sum_i h_i \sqrt{n_i ū_i}\Bigr)^2
           + ψ^2 \Bigl(\sum_i h_i \sqrt{D_i}\Bigr)^2,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.mechanisms.joint.consortium import ALL_SITES
 from penstock.mechanisms.released import name_copy, name_refit, refit_copy, refits_of_copies
-from penstock_server.mechanisms.delivery import ALL_SITES, Upload
+from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.writing import COPY, SITE, label_table, write_tables
 
 REFIT = "_refit"

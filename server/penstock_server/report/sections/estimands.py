@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from penstock.base.documents import Json
 from penstock.base.text import count_text
+from penstock.mechanisms.joint.consortium import ALL_SITES
 from penstock.questions.models import EVERY
 from penstock.telling.forest import (
     ForestPlot,
@@ -19,7 +20,6 @@ from penstock.telling.forest import (
     read_summary,
 )
 from penstock.telling.marks import tell_sites
-from penstock_server.mechanisms.delivery import ALL_SITES
 from penstock_server.report.sandwich import tell_ratios
 from penstock_server.report.section import Picture, Section
 from penstock_server.report.sections.answers import scale_of

@@ -10,6 +10,7 @@ from penstock.base.text import count_text
 from penstock.inference.doubts import mark_doubt
 from penstock.inference.influence import FLAG_RESIDUAL
 from penstock.inference.slopes import Mark
+from penstock.mechanisms.joint.consortium import ALL_SITES
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.study.study import Study
 from penstock.telling import phrases
@@ -17,7 +18,6 @@ from penstock_server.analysis import overlap
 from penstock_server.analysis.lost_parts import find_spread
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges, list_odd
-from penstock_server.mechanisms.delivery import ALL_SITES
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import JointRelease, ReportInputs, SiteInput
 from penstock_server.report.section import Section

@@ -30,6 +30,9 @@ from penstock.schema import Column
 SITE = "site"
 """The column that says of which site a row is: each regression has strata of it."""
 
+ALL_SITES = "all sites"
+"""Whose one release of all sites is; no site is called so, since it is no name of one."""
+
 SHARED, LOCAL = "shared", "local"
 NOISES = (SHARED, LOCAL)
 """Whose noise hides a site's part: all sites' together, or its own alone."""
@@ -172,13 +175,17 @@ class Consortium:
         return replace(
             asked,
             schema=schema,
-            estimands=tuple(_ask_within(each, strata=strata) for each in asked.estimands),
+            estimands=tuple(ask_within(each, strata=strata) for each in asked.estimands),
             apart_by=SITE if self.heterogeneity else "",
         )
 
 
-def _ask_within(estimand: Estimand, *, strata: bool) -> Estimand:
-    """A regression within sites; what has no regression is of all rows."""
+def ask_within(estimand: Estimand, *, strata: bool) -> Estimand:
+    """A regression within sites; what has no regression is of all rows.
+
+    Args:
+        strata: as :meth:`Consortium.join` has it.
+    """
     if not estimand.regression.contrasts:
         return estimand
     if not strata:

@@ -26,6 +26,10 @@ COLUMNS = [
 ]
 
 
+EVEN = ndtri((np.arange(50_000) + 0.5) / 50_000)[:, None]
+"""Latents of persons who are spread evenly."""
+
+
 def values_of(column: Column, n: int = 4000) -> np.ndarray:
     rng = np.random.default_rng(1)
     if column.levels:
@@ -109,7 +113,7 @@ def test_a_share_within_a_bin_is_told_by_the_bins_beside_it(scale: str) -> None:
     grid, law = make_grid(column), lognorm(0.13, scale=33)
     values = column.snap(law.ppf((np.arange(200_000) + 0.5) / 200_000))
     counts = np.bincount(place_of(grid, values), minlength=grid.count)
-    drawn = draw_values(grid, counts / len(values), ndtri((np.arange(50_000) + 0.5) / 50_000)[:, None])
+    drawn = draw_values(grid, counts / len(values), EVEN)
     thresholds = np.arange(22, 50) + 0.45
     off = [np.mean(drawn < at) - np.mean(values < at) for at in thresholds]
     assert np.abs(off).max() < 0.0015
@@ -121,7 +125,7 @@ def test_a_pile_stays_in_its_bin_and_draws_its_neighbours_to_no_side() -> None:
     grid = make_grid(column)
     shares = np.full(grid.count, 0.5 / (grid.count - 1))
     shares[12] = 0.5
-    drawn = draw_values(grid, shares, ndtri((np.arange(50_000) + 0.5) / 50_000)[:, None])
+    drawn = draw_values(grid, shares, EVEN)
     edges = 96 * grid.edges
     for place in (11, 12, 13):
         inside = drawn[(drawn > edges[place]) & (drawn < edges[place + 1])]
