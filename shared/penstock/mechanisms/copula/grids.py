@@ -297,7 +297,7 @@ def _find_tilts(grid: Grid, shares: Array) -> Array:
         np.sign(after) * np.minimum(2 * least, np.abs(before + after) / 2),
         0.0,
     )
-    return np.clip(slope * widths / (2 * np.maximum(density, 1e-300)), -1.0, 1.0)
+    return np.asarray(np.clip(slope * widths / (2 * np.maximum(density, 1e-300)), -1.0, 1.0))
 
 
 def _lean(inside: Array, tilts: Array) -> Array:
