@@ -1,4 +1,4 @@
-"""Survival curves of the report against R's survival, and against the formula written out.
+"""Survival curves of the report against R's survival, lifelines, and the formula written out.
 
 R: ``survfit(Surv(time, status) ~ 1, data = lung, conf.type = "log-log")`` and ``~ sex``; its
 ``summary`` prints four and three digits.
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lifelines import KaplanMeierFitter
 from numpy.typing import NDArray
 from tests.golden.test_estimands import SCHEMA, lung
 
@@ -75,6 +76,29 @@ def test_a_curve_is_that_of_r(sex: float | None, at: float, share: float, error:
     found = math.exp(-math.exp(value[0]))
     assert found == pytest.approx(share, abs=5e-5)
     assert math.sqrt(variance[0]) * -found * math.log(found) == pytest.approx(error, abs=5e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("decimals", [0, 6])
+def test_a_curve_is_that_of_lifelines(seed: int, decimals: int) -> None:
+    """With ties and without, from time 0 on. Its interval is symmetric on the scale of log(−log S),
+    and rounded as a share: near 1, where −log S is 1/n, that costs log n digits of 16."""
+    rng = np.random.default_rng(seed)
+    time = np.round(rng.exponential(8, 400).clip(0, 12), decimals)
+    event = (rng.random(400) < 0.6).astype(float)
+    times = np.linspace(0, 13, 53)
+    fitted = KaplanMeierFitter(alpha=0.05).fit(time, event, timeline=times)
+    share = fitted.survival_function_.to_numpy()[:, 0]
+    with np.errstate(all="ignore"):
+        ends = np.log(-np.log(fitted.confidence_interval_.to_numpy()))
+    value, variance = read_survival(time, event, times)
+    known = (share < 1) & (times <= time.max())
+    assert known.sum() > 40
+    assert (np.isnan(value) == ~known).all()
+    assert (np.isnan(variance) == ~known).all()
+    assert value[known] == pytest.approx(ends.mean(axis=1)[known], rel=1e-12, abs=1e-12)
+    error = np.ptp(ends, axis=1)[known] / (2 * quantile(0.95, None))
+    assert variance[known] == pytest.approx(error**2, rel=1e-11)
 
 
 def pooled(*estimands: Estimand, refits: int = 0) -> Any:

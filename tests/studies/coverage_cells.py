@@ -28,6 +28,7 @@ from tests.support.delivered import deliver
 from penstock.enquiry.shorthand import read_question
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.floored import estimate_floored
+from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured, Spread
 from penstock.inference.slopes import Slope
 from penstock.inference.tails import doubt_estimates
@@ -364,7 +365,7 @@ def measure_site(world: World, number: int) -> Answer:
         real = estimate(own.rows, schema, estimand)
         found |= {f"{name}/real": real.estimate, f"{name}/real_variance": real.variance}
         found |= {f"{name}/{k}": v for k, v in _flatten(schema, estimand, copies, refits).items()}
-    doubts = doubt_estimates(schema, list(asked.every.values()), copies).estimands
+    doubts = doubt_estimates(schema, pose_copies(schema, [*asked.every.values()], copies)).estimands
     for name, e in asked.every.items():
         if e.name in doubts:
             found[f"{name}/doubt"] = doubts[e.name]

@@ -31,6 +31,7 @@ from penstock.inference.combine import combine
 from penstock.inference.doubts import mark_doubt
 from penstock.inference.floored import choose_rows, estimate_floored
 from penstock.inference.pooling import quantile
+from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured, spread, widen_sites
 from penstock.inference.slopes import Mark
 from penstock.inference.tails import doubt_estimates
@@ -169,7 +170,8 @@ def work(job: Job) -> Answers:
     def choose(estimand: Estimand, table: Coded) -> tuple[Estimand, Coded]:
         return choose_rows(schema, partial(read_courses, how, schema), estimand, table)
 
-    doubts = doubt_estimates(schema, asked_of(source), tables[:COPIES], choose).estimands
+    posed = pose_copies(schema, asked_of(source), tables[:COPIES], choose)
+    doubts = doubt_estimates(schema, posed).estimands
     return {
         name: {
             "estimate": e.estimate,

@@ -1,6 +1,6 @@
 r"""The share that is still without an event, in time: Kaplan and Meier's, of copies and of sites.
 
-Each table's curve and Greenwood's variance are lifelines', read at :data:`TIMES` times up to the
+Each table's curve and Greenwood's variance are read at :data:`TIMES` times up to the
 declared follow-up, on the scale of log(−log S), on which it is near normal and an interval stays
 within 0 and 1 (Kalbfleisch & Prentice 1980, section 1.4):
 
@@ -25,11 +25,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.inference.pooling import Pooled, pool, poolable, quantile
+from penstock.inference.pooling import Pooled, pool, poolable
 from penstock.inference.refits import Measured, widen_sites
 from penstock.mechanisms.released import refit_copy
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import MIN_ROWS, Estimate
+from penstock.questions.fits.kaplan_meier import count_events
 from penstock.questions.grammar import Factor
 from penstock.schema import LEVEL_KINDS, Coded, Schema
 
@@ -207,19 +208,15 @@ def read_survival(time: Array, event: Array, times: Array) -> tuple[Array, Array
     left without one, and beyond the last row.
 
     Args:
-        time: (n,), ≥ 0; event: (n,), 0 or 1.
+        time: (n,), n ≥ 1, ≥ 0; event: (n,), 0 or 1.
     """
-    # Half a second to load, which a report without durations need not wait for.
-    from lifelines import KaplanMeierFitter
-
-    fitted = KaplanMeierFitter(alpha=1 - _LEVEL).fit(time, event, timeline=times)
+    moments, events, risk = count_events(time, event)
+    place = np.searchsorted(moments, times, side="right")
     with np.errstate(all="ignore"):
-        # The interval is symmetric on this scale, and all that it is made of.
-        ends = np.log(-np.log(fitted.confidence_interval_.to_numpy()))
-        value = ends.mean(axis=1)
-        variance = (np.ptp(ends, axis=1) / (2 * quantile(_LEVEL, None))) ** 2
-    survival = fitted.survival_function_.to_numpy()[:, 0]
-    unknown = (survival >= 1) | (survival <= 0) | (times > time.max())
+        logs = np.append(0.0, np.cumsum(np.log1p(-events / risk)))[place]
+        greenwood = np.append(0.0, np.cumsum(events / (risk * (risk - events))))[place]
+        value, variance = np.log(-logs), greenwood / logs**2
+    unknown = (logs == 0) | ~np.isfinite(logs) | (times > time.max())
     value[unknown] = variance[unknown] = np.nan
     return value, variance
 

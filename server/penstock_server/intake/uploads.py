@@ -323,7 +323,8 @@ def _read_release(site: str, manifest: Manifest, path: Path, study: Study) -> Up
         parts = _read_labelled(path, shape, manifest.rows)
     coded = {part.name: _check_values(parts[part.name], part.schema) for part in shape.parts}
     kind_of(study).check(coded)
-    return Upload(site, manifest, parts)
+    read = {(part.name, part.schema): coded[part.name] for part in shape.parts}
+    return Upload(site, manifest, parts, read)
 
 
 def _read_labelled(path: Path, shape: Shape, rows: int) -> dict[str, pa.Table]:

@@ -32,6 +32,13 @@ log = logging.getLogger("penstock.coordinator")
 MODULE = "penstock_server.results.assembly"
 LINE_BYTES = 4000
 OUT_OF_MEMORY = "memory ran out"
+SETTINGS = {
+    # Tables are small: a second thread of linear algebra burns half as much again, for no time.
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    # POT loads every library that it could compute with, and needs numpy here.
+    "POT_BACKEND_DISABLE_PYTORCH": "1",
+}
+"""Of the environment, for libraries that read it where they are loaded."""
 
 
 class End(StrEnum):
@@ -77,8 +84,7 @@ class Assembly:
                 tie,
                 stdin=source,
                 stdout=subprocess.PIPE,
-                # POT loads every library that it could compute with, and needs numpy here.
-                env=make_plain_environment() | {"POT_BACKEND_DISABLE_PYTORCH": "1"},
+                env=make_plain_environment(),
                 close_fds=True,
                 start_new_session=True,
             )
@@ -199,6 +205,7 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     os.umask(0o077)
+    os.environ.update(SETTINGS)
     logs.log_to_stderr()
     found = main(Path(sys.argv[1]))
     _say(f"{found.end} {found.why}".strip())

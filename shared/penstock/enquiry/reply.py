@@ -13,6 +13,7 @@ from penstock.enquiry.holdings import Holdings
 from penstock.enquiry.shorthand import find_alike, read_question
 from penstock.inference import pooling
 from penstock.inference.headline import pool_sites
+from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured
 from penstock.inference.slopes import Mark, Slope, find_recovery
 from penstock.inference.tails import doubt_estimates
@@ -184,12 +185,11 @@ def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, floa
     """How much of it hangs on few rows far out; nothing where statsmodels is not installed."""
     if find_spec("statsmodels") is None:
         return None
-    schema = holdings.study.schema
-    shares = {
-        site: doubts.estimands[asked.name]
-        for site, own in holdings.sites.items()
-        if asked.name in (doubts := doubt_estimates(schema, [asked], own.copies)).estimands
-    }
+    schema, shares = holdings.study.schema, {}
+    for site, own in holdings.sites.items():
+        doubts = doubt_estimates(schema, pose_copies(schema, [asked], own.copies)).estimands
+        if asked.name in doubts:
+            shares[site] = doubts[asked.name]
     return tell_doubts(shares, weights)
 
 

@@ -21,63 +21,47 @@ it was .41 and more where coefficients of long tails were off, and below .35 of 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.inference.doubts import Doubts
-from penstock.inference.robust import Choose, fit_generalised
+from penstock.inference.posed import Posed
 from penstock.questions.estimands import Estimand
-from penstock.questions.estimation import Regression, pose_regression
+from penstock.questions.estimation import Regression
 from penstock.questions.fits import TABLE_MODELS
 from penstock.questions.fits.partial_likelihood import find_residuals, fit_cox
-from penstock.questions.fits.table_model import TableModel
 from penstock.questions.grammar import Factor, read_regressor
 from penstock.questions.outliers import join_doubts, share_few
 from penstock.schema import NUMBER_KINDS, Coded, Schema
 
 Array = NDArray[np.float64]
 
-MOST_COPIES = 5
-"""That are looked at: together they have rows enough."""
-
 _FEWEST = 200
 """Rows of all copies, below which one in two hundred is nobody."""
 
 
-def doubt_estimates(
-    schema: Schema,
-    estimands: Sequence[Estimand],
-    copies: Sequence[Coded],
-    choose: Choose = lambda estimand, table: (estimand, table),
-) -> Doubts:
+def doubt_estimates(schema: Schema, posed: Mapping[str, Sequence[Posed]]) -> Doubts:
     """Those of one site's regressions; without what too few rows, or none that can be fitted,
     tell of.
 
     Args:
-        choose: what is fitted, and the rows of a table that it is fitted to; all of them.
+        posed: by the estimand's name, of :func:`penstock.inference.posed.pose_copies`.
     """
-    compared = [e for e in estimands if e.regression.compares]
-    posed = {e.name: [choose(e, table) for table in copies[:MOST_COPIES]] for e in compared}
-    found = {
-        name: _doubt(schema, fitted[0][0], [rows for _, rows in fitted])
-        for name, fitted in posed.items()
-        if fitted
-    }
+    found = {name: _doubt(schema, copies) for name, copies in posed.items() if copies}
     return Doubts({name: doubt for name, doubt in found.items() if doubt is not None})
 
 
-def _doubt(schema: Schema, estimand: Estimand, copies: Sequence[Coded]) -> float | None:
-    model = TABLE_MODELS.of(estimand.model)
-    told = [_influence(model, pose_regression(copy, schema, estimand)) for copy in copies]
+def _doubt(schema: Schema, copies: Sequence[Posed]) -> float | None:
+    told = [_influence(one) for one in copies]
     good = [one for one in told if one is not None]
     if not good or sum(len(h) for h, _ in good) < _FEWEST:
         return None
     # Each by its own fit, so that their scales differ by little.
     influences = np.concatenate([h for h, _ in good])
     own = share_few(influences, float(np.mean([telling for _, telling in good])))
-    return join_doubts(own, _list_tails(schema, estimand, copies))
+    return join_doubts(own, _list_tails(schema, copies[0].estimand, [one.rows for one in copies]))
 
 
 def _list_tails(schema: Schema, estimand: Estimand, copies: Sequence[Coded]) -> list[float]:
@@ -94,17 +78,21 @@ def _list_tails(schema: Schema, estimand: Estimand, copies: Sequence[Coded]) -> 
     return found
 
 
-def _influence(model: TableModel, posed: Regression | None) -> tuple[Array, float] | None:
+def _influence(posed: Posed) -> tuple[Array, float] | None:
     """(n,) of each row, and what a row tells on average of the linear predictor; None without a
     fit."""
-    if posed is None:
+    regression = posed.regression
+    if regression is None:
         return None
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            residual, weight, telling = _weigh_rows(model, posed)
-            design, strata = posed.design, posed.strata
-            if not model.model.intercept:
+            weighed = _weigh_rows(posed, regression)
+            if weighed is None:
+                return None
+            residual, weight, telling = weighed
+            design, strata = regression.design, regression.strata
+            if not posed.estimand.regression.intercept:
                 design = _centre(design, weight, strata)
             rooted = np.sqrt(weight)
             slopes = np.linalg.lstsq(
@@ -117,18 +105,20 @@ def _influence(model: TableModel, posed: Regression | None) -> tuple[Array, floa
     return (influence, telling) if known else None
 
 
-def _weigh_rows(model: TableModel, posed: Regression) -> tuple[Array, Array, float]:
+def _weigh_rows(posed: Posed, one: Regression) -> tuple[Array, Array, float] | None:
     """(n,) residuals, (n,) what each tells of the linear predictor, and that on average, of
-    residuals of variance 1 where their scale is estimated."""
-    if posed.event is not None:
-        given = (posed.outcome, posed.event, posed.design, posed.strata)
+    residuals of variance 1 where their scale is estimated; None without a fit."""
+    if one.event is not None:
+        given = (one.outcome, one.event, one.design, one.strata)
         residual, met = find_residuals(*given, fit_cox(*given).coefficients)
-        return residual, met, float(posed.event.mean())
-    if model.family is None:
-        flat = np.ones(len(posed.outcome))
+        return residual, met, float(one.event.mean())
+    if TABLE_MODELS.of(posed.estimand.model).family is None:
+        flat = np.ones(len(one.outcome))
         return flat, flat, 1.0
-    found = fit_generalised(model, posed)
-    residual = (posed.outcome - found.mean) / (1 + found.alpha * found.mean)
+    found = posed.generalised
+    if found is None:
+        return None
+    residual = (one.outcome - found.mean) / (1 + found.alpha * found.mean)
     return residual, found.weight, float(found.weight.mean())
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.inference.floored import choose_rows, estimate_floored, pick_rows
+from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured
 from penstock.inference.robust import check_variances
 from penstock.inference.tails import doubt_estimates
@@ -81,11 +82,13 @@ class TableResults:
         schema, estimands = self.study.schema, self.study.estimands
         copies, refits = self._read(upload)
         of_copies = refits_of_copies(upload.manifest.wire)
-        choose = partial(choose_rows, schema, self.read_courses)
+        posed = pose_copies(
+            schema, estimands, copies, partial(choose_rows, schema, self.read_courses)
+        )
         found = (
             find_ranges(schema, copies[0]),
             find_overlaps(schema, estimands, copies[0]),
-            doubt_estimates(schema, estimands, copies, choose),
+            doubt_estimates(schema, posed),
             measure_held(self.study, upload),
             measure_curves(
                 schema,
@@ -100,7 +103,7 @@ class TableResults:
             measure_crosstabs(
                 schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh
             ),
-            check_variances(schema, estimands, copies, choose),
+            check_variances(posed),
             measure_moved(schema, copies, refits, of_copies=of_copies),
             self._describe_persons(copies),
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.questions.estimands import Estimand
 from penstock.questions.fits.course_model import CourseModel
@@ -22,6 +23,9 @@ from penstock.questions.fits.over_time import logit_floor
 from penstock.questions.fits.table_model import Array, Degenerate, Fit
 from penstock.questions.models.longitudinal import SURVIVAL
 from penstock.schema import Schema
+
+Bools = NDArray[np.bool_]
+Counts = NDArray[np.intp]
 
 
 class SurvivalCourse(CourseModel):
@@ -34,10 +38,9 @@ class SurvivalCourse(CourseModel):
         if not (time >= 0).all():
             raise Degenerate("a duration is negative")
         happened = (event > 0) & (time <= at)
-        times, events = np.unique(time[happened], return_counts=True)
-        if not len(times):
+        _, events, risk = count_events(time, happened)
+        if not len(events):
             raise Degenerate("nobody has the event until then")
-        risk = len(time) - np.searchsorted(np.sort(time), times, side="left")
         if risk[-1] == events[-1]:
             raise Degenerate("everybody who was followed has the event by then")
         survived = float(np.exp(np.log1p(-events / risk).sum()))
@@ -48,3 +51,14 @@ class SurvivalCourse(CourseModel):
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """As of a share: who leaves only takes information away."""
         return logit_floor(rows)
+
+
+def count_events(time: Array, event: Array | Bools) -> tuple[Array, Counts, Counts]:
+    """The times at which somebody has an event, in order, how many have it then, and how many are
+    at risk: whoever leaves at such a time is.
+
+    Args:
+        time: (n,), ≥ 0; event: (n,), 0 or 1.
+    """
+    moments, events = np.unique(time[event > 0], return_counts=True)
+    return moments, events, len(time) - np.searchsorted(np.sort(time), moments, side="left")

@@ -18,6 +18,7 @@ import numpy as np
 
 from penstock.questions.estimands import Estimand
 from penstock.questions.fits.course_model import CourseModel
+from penstock.questions.fits.kaplan_meier import count_events
 from penstock.questions.fits.table_model import Array, Degenerate, Fit, rounding_variance
 from penstock.questions.models.longitudinal import RMST
 from penstock.schema import Schema
@@ -50,10 +51,9 @@ def restrict_mean(time: Array, event: Array, bound: float) -> tuple[float, float
     if not (time >= 0).all():
         raise Degenerate("a duration is negative")
     happened = (event > 0) & (time < bound)
-    times, events = np.unique(time[happened], return_counts=True)
+    times, events, risk = count_events(time, happened)
     if not len(times):
         raise Degenerate("nobody has the event before the bound")
-    risk = len(time) - np.searchsorted(np.sort(time), times, side="left")
     survived = np.cumprod(1 - events / risk)
     if time.max() < bound and survived[-1] > 0:
         raise Degenerate("nobody is followed until the bound")

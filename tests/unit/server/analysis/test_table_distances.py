@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from ot import emd2
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
@@ -77,6 +78,8 @@ def test_the_exact_distance_is_that_of_the_best_assignment() -> None:
     assert measure_exact(one, other) == pytest.approx(best, rel=1e-9)
     # Of unequal numbers of rows it is the same where each row is there as often again.
     assert measure_exact(np.repeat(one, 3, axis=0), other) == pytest.approx(best, rel=1e-9)
+    # And of equal numbers it is what the network simplex finds.
+    assert measure_exact(one, other) ** 2 == pytest.approx(emd2([], [], costs), rel=1e-12)
 
 
 @pytest.mark.parametrize("dimensions", [1, 4, 12])

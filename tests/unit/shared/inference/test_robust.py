@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from penstock.inference.robust import LARGE, MOST_COPIES, Robust, check_variances
+from penstock.inference.posed import MOST_COPIES, pose_copies
+from penstock.inference.robust import LARGE, Robust, check_variances
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate, pose_regression
 from penstock.schema import Coded, Column, Schema
@@ -56,7 +57,7 @@ def table(n: int, seed: int = 0, *, spread: float = 0.0, more: float = 0.0) -> C
 
 
 def checked(asked: Estimand, *tables: Coded) -> Robust | None:
-    found = check_variances(SCHEMA, [asked], tables)
+    found = check_variances(pose_copies(SCHEMA, [asked], tables))
     return None if found is None else found.estimands[asked.name]
 
 
@@ -124,8 +125,8 @@ def test_counts_that_vary_more_and_residuals_that_grow_are_caught() -> None:
 
 
 def test_other_models_have_none() -> None:
-    assert check_variances(SCHEMA, OTHERS, [table(200)]) is None
-    found = check_variances(SCHEMA, [*OTHERS, OLS], [table(200)])
+    assert check_variances(pose_copies(SCHEMA, OTHERS, [table(200)])) is None
+    found = check_variances(pose_copies(SCHEMA, [*OTHERS, OLS], [table(200)]))
     assert found is not None
     assert set(found.estimands) == {"diff"}
 
