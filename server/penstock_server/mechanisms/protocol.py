@@ -63,10 +63,20 @@ class EffectClass:
 
 
 class Results(Protocol):
-    """What is computed from the checked releases of one study."""
+    """What is computed from the checked releases of one study.
 
-    def measure(self, upload: Upload) -> dict[str, Measured]:
-        """Every estimand of one site's release, and what its refits show."""
+    Attributes:
+        own_summaries: classes of summaries that it alone makes.
+    """
+
+    own_summaries: ClassVar[tuple[type, ...]]
+
+    def measure(self, upload: Upload, threads: int = 1) -> dict[str, Measured]:
+        """Every estimand of one site's release, and what its refits show.
+
+        Args:
+            threads: at most so many fits at once.
+        """
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
         """What sections of the report show of one site's release beside its estimates.

@@ -25,6 +25,7 @@ from pathlib import Path, PurePath
 from penstock.base.errors import PenstockError
 from penstock.processes import leash, logs
 from penstock.processes.confinement import forbid_dumps, forbid_network
+from penstock.processes.crew import ChildDied
 from penstock.processes.supervisor import make_plain_environment, python_command
 
 log = logging.getLogger("penstock.coordinator")
@@ -150,6 +151,8 @@ def main(folder: Path) -> Outcome:
         _sync(folder)
     except MemoryError:
         return Outcome(End.BROKE, OUT_OF_MEMORY)
+    except ChildDied as error:
+        return Outcome(End.BROKE, _describe_end(error.status))
     except OSError as error:
         if error.errno is None:  # not the disk's: something that is forbidden here
             log.exception("no results")

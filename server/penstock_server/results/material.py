@@ -26,6 +26,7 @@ class Material:
         uploads: the folder of the sites' tables.
         truth: a simulation's, by estimand; None outside one.
         sums: of one release of all sites, round by round; none where each site made its own.
+        findings: the folder of what was found of sites' releases before; None: nothing is kept.
     """
 
     study_id: str
@@ -37,6 +38,7 @@ class Material:
     uploads: Path
     truth: Mapping[str, float] | None = None
     sums: tuple[RoundSum, ...] = ()
+    findings: Path | None = None
 
     @property
     def study(self) -> Study:
@@ -55,6 +57,7 @@ class Material:
             ],
             "keys": dict(self.keys),
             "uploads": str(self.uploads),
+            "findings": None if self.findings is None else str(self.findings),
             "truth": self.truth,
             "sums": [
                 {"survivors": list(each.survivors), "data": each.data.hex()} for each in self.sums
@@ -80,8 +83,8 @@ class Material:
             RoundSum(tuple(each["survivors"]), bytes.fromhex(each["data"]))
             for each in values["sums"]
         )
-        uploads = Path(values["uploads"])
-        read = {"parts": parts, "signed": signed, "uploads": uploads, "sums": sums}
+        read = {"parts": parts, "signed": signed, "uploads": Path(values["uploads"]), "sums": sums}
+        read["findings"] = None if values["findings"] is None else Path(values["findings"])
         return cls(**values | read)
 
 
@@ -99,4 +102,5 @@ def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
         uploads=coordinator.folder.uploads(row.id),
         truth=coordinator.store.values.get("truth"),
         sums=tuple(coordinator.store.summing.sums(row.id)),
+        findings=coordinator.folder.findings(row.id),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.files import replace_file
 from penstock.inference.refits import widen_sites
+from penstock.processes.crew import count_cores, count_processes, share_work
 from penstock.study.halves import find_other
 from penstock.study.scope import GLOBAL, SITE
 from penstock.study.study import Study
@@ -44,11 +45,16 @@ from penstock_server.results.conclusion import (
     read_conclusion,
 )
 from penstock_server.results.material import Material, gather
+from penstock_server.results.site_findings import Findings, KeptFindings
 from penstock_server.store.folder import table_path
 from penstock_server.store.register import SiteRow, StudyRow
 from penstock_server.studies.coordinator import Coordinator
 
 REPORT = "report.json"
+PROGRAM_BYTES, TABLE_TIMES = 300e6, 10
+"""Of memory that a process takes to look at one release after the other: with nothing in hand, and
+how many times the largest release's file beside it."""
+
 _TYPES = {"categorical": pa.string(), "integer": pa.int64(), "continuous": pa.float64()}
 
 
@@ -72,36 +78,67 @@ def build_results(
 
 def _pool(material: Material, pooled: Callable[[int], None]) -> ReportInputs:
     """Each site's release by itself, and the sites together."""
-    study = material.study
-    mechanism = kind_of(study).load_results()
-    delivered, measured = {}, {}
-    for upload in _read_delivered(material):
-        measured[upload.site] = mechanism.measure(upload)
-        delivered[upload.site] = SiteInput(
-            upload.site,
-            str(SiteState.DELIVERED),
-            release=_describe_release(upload.manifest),
-            summaries=mechanism.summarise(upload),
-        )
-        pooled(len(delivered))
+    study, found = material.study, _find_sites(material, pooled)
     # What one site's refits show says something of the others'.
-    for site, found in widen_sites(measured).items():
-        delivered[site] = replace(delivered[site], estimates=found)
+    wide = widen_sites({site: one.measured for site, (_, one) in found.items()})
+    delivered = {
+        site: SiteInput(
+            site,
+            str(SiteState.DELIVERED),
+            estimates=wide[site],
+            release=_describe_release(manifest),
+            summaries=one.summaries,
+        )
+        for site, (manifest, one) in found.items()
+    }
     sites = (delivered.get(part.site) or _describe_absent(part) for part in material.parts)
     return _gather_inputs(material, study, tuple(sites))
+
+
+def _find_sites(
+    material: Material, pooled: Callable[[int], None]
+) -> dict[str, tuple[Manifest, Findings]]:
+    """What is found of each site's release, in the order of sites: as it was kept, or anew, by as
+    many processes as are worth it."""
+    results = kind_of(material.study).load_results()
+    own = results.own_summaries
+    kept = KeptFindings(material.findings, material.study_id, own)
+    parts = list(_list_delivered(material))
+    found = {
+        part.site: before
+        for part in parts
+        if part.path.exists() and (before := kept.find(part.signed)) is not None
+    }
+    if found:
+        pooled(len(found))
+    left = [part for part in parts if part.site not in found]
+    largest = max((part.manifest.table_bytes for part in left), default=0)
+    processes = count_processes(len(left), PROGRAM_BYTES + TABLE_TIMES * largest)
+    threads = max(1, count_cores() // processes)
+
+    def look(number: int) -> bytes:
+        part = left[number]
+        data = Findings.of(results, part.read(material.study), threads).to_bytes(own)
+        kept.keep(part.signed, data)
+        return data
+
+    for number, data in share_work(len(left), look, processes):
+        found[left[number].site] = Findings.from_bytes(data, own)
+        pooled(len(found))
+    return {part.site: (part.manifest, found[part.site]) for part in parts}
 
 
 def _conclude(material: Material, folder: Path, pooled: Callable[[int], None]) -> ReportInputs:
     """One release of all sites, made of their sums."""
     found = conclude_study(material, folder)
     study, upload = found.study, found.upload
-    mechanism = kind_of(study).load_results()
+    own = Findings.of(kind_of(study).load_results(), upload, count_cores())
     measured = SiteInput(
         upload.site,
         str(SiteState.DELIVERED),
-        estimates=widen_sites({upload.site: mechanism.measure(upload)})[upload.site],
+        estimates=widen_sites({upload.site: own.measured})[upload.site],
         release=_describe_release(upload.manifest),
-        summaries=mechanism.summarise(upload),
+        summaries=own.summaries,
     )
     joint = JointRelease(
         plan=found.plan,
@@ -147,18 +184,34 @@ def read_uploads(coordinator: Coordinator, row: StudyRow) -> Iterator[Upload]:
 
 
 def _read_delivered(material: Material) -> Iterator[Upload]:
-    study = material.study
+    return (part.read(material.study) for part in _list_delivered(material))
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivered:
+    """A site's part that came: its manifest, as it was signed and as it reads, and its table."""
+
+    site: str
+    signed: bytes
+    manifest: Manifest
+    path: Path
+
+    def read(self, study: Study) -> Upload:
+        try:
+            return read_upload(self.site, self.manifest, self.path, study)
+        except FileNotFoundError:
+            raise CoordinatorError(
+                "a delivered table is gone", value=self.path, remedy="restore it from a backup"
+            ) from None
+
+
+def _list_delivered(material: Material) -> Iterator[_Delivered]:
     for part in material.parts:
         if part.state is SiteState.DELIVERED and part.manifest is not None:
             # Checked in full on arrival; since then the site may have enrolled another public n.
             manifest = read_manifest(part.manifest, material.keys[part.site])
             path = table_path(material.uploads, part.site)
-            try:
-                yield read_upload(part.site, manifest, path, study)
-            except FileNotFoundError:
-                raise CoordinatorError(
-                    "a delivered table is gone", value=path, remedy="restore it from a backup"
-                ) from None
+            yield _Delivered(part.site, part.manifest, manifest, path)
 
 
 def _describe_absent(part: SiteRow) -> SiteInput:

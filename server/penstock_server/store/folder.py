@@ -69,6 +69,11 @@ class Folder:
         """Where a site's table of a study lies."""
         return table_path(self.uploads(study_id), site)
 
+    def findings(self, study_id: str) -> Path:
+        """What was found of each site's release, so that results that are made again need not look
+        at it again."""
+        return self.root / "findings" / study_id
+
     @property
     def studies(self) -> Path:
         """Where results are made."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.doubts import Doubts
@@ -24,10 +25,12 @@ from penstock_server.mechanisms.protocol import Json
 class GibbsResults:
     """The results of one study that sites have answered themselves."""
 
+    own_summaries: ClassVar[tuple[type, ...]] = ()
+
     study: Study
     used: Gibbs
 
-    def measure(self, upload: Upload) -> dict[str, Measured]:
+    def measure(self, upload: Upload, threads: int = 1) -> dict[str, Measured]:
         """The one estimand that a site has answered itself.
 
         The last term is the estimand, per its units already; its variance holds the mechanism's

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.doubts import Doubts
@@ -35,10 +36,12 @@ from penstock_server.mechanisms.scoring.exports import (
 class ScoringResults:
     """The results of one study that sites have answered themselves."""
 
+    own_summaries: ClassVar[tuple[type, ...]] = ()
+
     study: Study
     used: Scoring
 
-    def measure(self, upload: Upload) -> dict[str, Measured]:
+    def measure(self, upload: Upload, threads: int = 1) -> dict[str, Measured]:
         """Every estimand, per its units; the variance holds the mechanism's noise."""
         estimands, schema = self.study.estimands, self.study.schema
         most = upload.manifest.persons * schema.max_rows_per_person

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -50,18 +50,20 @@ class TableResults:
         numbered: whether persons have several rows, so that files say whose each is.
     """
 
+    own_summaries: ClassVar[tuple[type, ...]] = ()
+
     study: Study
     fresh: float = 1.0
     read_courses: Callable[[Coded], Courses] | None = None
     numbered: bool = False
 
-    def measure(self, upload: Upload) -> dict[str, Measured]:
+    def measure(self, upload: Upload, threads: int = 1) -> dict[str, Measured]:
         """Every estimand, combined over copies, and what its refits show."""
         schema, manifest = self.study.schema, upload.manifest
         copies, refits = self._read(upload)
         found = {}
         # The fits are numpy and release the interpreter's lock for most of their time.
-        with ThreadPool(os.cpu_count() or 1) as pool:
+        with ThreadPool(threads) as pool:
             for estimand in self.study.estimands:
                 one = partial(estimate_floored, schema, estimand, read_courses=self.read_courses)
                 fitted, again = pool.map(one, copies), pool.map(one, refits)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from penstock.inference.refits import Measured
 from penstock.mechanisms import Trajectory
@@ -27,12 +28,14 @@ from penstock_server.mechanisms.trajectory.exports import (
     write_particles,
     write_paths,
 )
-from penstock_server.mechanisms.trajectory.marginals import summarise
+from penstock_server.mechanisms.trajectory.marginals import Marginals, summarise
 
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryResults:
     """The results of one trajectory study."""
+
+    own_summaries: ClassVar[tuple[type, ...]] = (Marginals,)
 
     study: Study
     used: Trajectory
@@ -46,8 +49,8 @@ class TrajectoryResults:
             numbered=self.used.measures(self.study.schema),
         )
 
-    def measure(self, upload: Upload) -> dict[str, Measured]:
-        return self.tables.measure(upload)
+    def measure(self, upload: Upload, threads: int = 1) -> dict[str, Measured]:
+        return self.tables.measure(upload, threads)
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
         """What a picture shows of the particles and paths, and what any tables show."""
