@@ -33,14 +33,17 @@ rows a best plan is an assignment (Birkhoff 1946): Crouse 2016, IEEE Trans. AES 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.released import refit_copy
+from penstock.processes.crew import count_processes, share_work
 from penstock.schema import Coded, Column, Schema
 
 Array = NDArray[np.float64]
@@ -56,6 +59,8 @@ HALVINGS = 9
 _DIRECTIONS, _SEED = 50, 20261123
 _MOST_PIVOTS = 1_000_000
 """Of the network simplex; tables of :data:`MOST_ROWS` rows need some ten thousand."""
+_MANY, _PROCESS_BYTES = 100, 200e6
+"""Sites from which on processes share them, and what one takes of memory."""
 _UNORDERED = ("binary", "categorical", "event")
 
 
@@ -142,26 +147,66 @@ def measure_moved(
     return Moved(_choose(copies[0]), _count(copies[0]), moved[0], moved[1], exact)
 
 
-def compare_site(schema: Schema, site: str, all_sites: Mapping[str, Moved]) -> Apart | None:
-    """A site beside all others, each with as many rows as its share; None of a single site."""
-    own = all_sites[site]
-    others = [one for name, one in all_sites.items() if name != site]
-    if not others:
-        return None
-    total = sum(one.size for one in others)
+class Comparison:
+    """Every site beside all others, each with as many rows as its share.
 
-    def gather(rows: int) -> Coded:
-        parts = [_choose(one.rows, max(1, round(rows * one.size / total))) for one in others]
-        return {name: np.concatenate([part[name] for part in parts]) for name in schema.names}
+    Of each site the rows that are compared are chosen once for all that it stands beside: what is
+    left to do for a site grows with the others by little more than the rows that they add up to.
+    """
 
-    rest, points = gather(_count(own.rows)), _Points.of(schema, own.rows)
-    columns = {c.name: points.compare_column(c, own.rows, rest) for c in schema.columns}
-    ordered = dict(sorted(columns.items(), key=lambda item: -item[1]))
-    exact = None
-    if own.exact is not None:
-        rows = own.exact.rows
-        exact = measure_exact(points.place(_choose(own.rows, rows)), points.place(gather(rows)))
-    return Apart(measure_sliced(points.place(own.rows), points.place(rest)), exact, ordered)
+    def __init__(self, schema: Schema, sites: Mapping[str, Moved]) -> None:
+        self._schema, self._sites = schema, sites
+        self._total = sum(one.size for one in sites.values())
+        self._chosen: dict[tuple[str, int], Array] = {}
+
+    def compare_all(self) -> dict[str, Apart | None]:
+        """All of them, in their order; of many sites by a process for each core."""
+        names = list(self._sites)
+        processes = count_processes(len(names), _PROCESS_BYTES, _MANY)
+        if processes > 1:
+            import_module("ot")  # once for all of them
+
+        def work(number: int) -> bytes:
+            apart = self.compare_site(names[number])
+            return json.dumps(None if apart is None else asdict(apart)).encode()
+
+        told = {i: json.loads(data) for i, data in share_work(len(names), work, processes)}
+        found = [told[i] for i in range(len(names))]
+        apart = [None if one is None else Apart(**one) for one in found]
+        return dict(zip(names, apart, strict=True))
+
+    def compare_site(self, site: str) -> Apart | None:
+        """One of them; None of a single site."""
+        schema, own = self._schema, self._sites[site]
+        if len(self._sites) < 2:
+            return None
+        rest, points = self._gather(site, _count(own.rows)), _Points.of(schema, own.rows)
+        columns = {c.name: points.compare_column(c, own.rows, rest) for c in schema.columns}
+        ordered = dict(sorted(columns.items(), key=lambda item: -item[1]))
+        exact = None
+        if own.exact is not None:
+            rows = own.exact.rows
+            others = points.place(self._gather(site, rows))
+            exact = measure_exact(points.place(_choose(own.rows, rows)), others)
+        return Apart(measure_sliced(points.place(own.rows), points.place(rest)), exact, ordered)
+
+    def _gather(self, site: str, rows: int) -> Coded:
+        """So many of all other sites', one of each at least."""
+        total = self._total - self._sites[site].size
+        parts = [
+            self._choose(name, max(1, round(rows * one.size / total)))
+            for name, one in self._sites.items()
+            if name != site
+        ]
+        return dict(zip(self._schema.names, np.concatenate(parts).T.copy(), strict=True))
+
+    def _choose(self, site: str, most: int) -> Array:
+        """(n, columns)"""
+        if (site, most) not in self._chosen:
+            part = _choose(self._sites[site].rows, most)
+            columns = [part[name] for name in self._schema.names]
+            self._chosen[site, most] = np.column_stack(columns)
+        return self._chosen[site, most]
 
 
 def measure_exact(one: Array, other: Array) -> float:

@@ -46,6 +46,8 @@ Array = NDArray[np.float64]
 METHODS: tuple[Estimated, ...] = get_args(Estimated)
 TESTS: tuple[Test, ...] = ("z", "knapp-hartung", "knapp-hartung-floored")
 
+_SMALLEST, _LARGEST = 1e-60, 1e60
+
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
@@ -172,7 +174,7 @@ def pool(
         q_p=unknown.q_p(q, k - 1) if k > 1 else 1.0,
         i2=i2,
         h2=h2,
-        weights=tuple(float(x) for x in w / total),
+        weights=tuple((w / total).tolist()),
     )
 
 
@@ -206,7 +208,7 @@ def poolable(estimate: float, variance: float) -> bool:
 
     Inside these bounds w²y², the largest term, stays inside double precision. NaN gives False.
     """
-    return abs(estimate) <= 1e60 and 1e-60 <= variance <= 1e60
+    return abs(estimate) <= _LARGEST and _SMALLEST <= variance <= _LARGEST
 
 
 def _heterogeneity(
@@ -264,7 +266,11 @@ def check_sites(
             problems.append(Problem("estimates", "not finite", remedy="leave failed sites out"))
         if not (np.isfinite(v).all() and (v > 0).all()):
             problems.append(Problem("variances", "not finite and > 0"))
-        elif np.isfinite(y).all() and not all(map(poolable, y, v)):
+        elif np.isfinite(y).all() and not (  # of all at once: poolable
+            float(np.abs(y).max()) <= _LARGEST
+            and float(v.min()) >= _SMALLEST
+            and float(v.max()) <= _LARGEST
+        ):
             problems.append(
                 Problem(
                     "estimates, variances",

@@ -53,14 +53,15 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def count_processes(pieces: int, memory: float) -> int:
+def count_processes(pieces: int, memory: float, fewest: int = FEWEST_PIECES) -> int:
     """How many processes are worth it: one for each core, if there are pieces enough; fewer where
     memory is short. On Linux alone, where a child can be tied to its parent's life; else 1.
 
     Args:
         memory: bytes that one takes.
+        fewest: pieces below which it is not worth it.
     """
-    if pieces < FEWEST_PIECES or sys.platform != "linux":
+    if pieces < fewest or sys.platform != "linux":
         return 1
     return max(1, min(count_cores(), pieces, int(_spare_memory() / memory)))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from penstock.base.documents import Json
+from penstock.schema import Schema
 from penstock.telling import phrases
 from penstock.telling.axis import number_text
-from penstock_server.analysis.table_distances import Apart, Moved, compare_site
+from penstock_server.analysis.table_distances import Apart, Comparison, Moved
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Section
 
@@ -17,12 +18,12 @@ MOST_COLUMNS = 3
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
     sites = {s.name: found for s in inputs.measured if (found := s.summary(Moved)) is not None}
-    return {"differences": [_site(name, inputs, sites) for name in sites]}
+    schema = inputs.study.schema
+    beside = Comparison(schema, sites).compare_all()
+    return {"differences": [_site(schema, name, own, beside[name]) for name, own in sites.items()]}
 
 
-def _site(name: str, inputs: ReportInputs, sites: dict[str, Moved]) -> Json:
-    schema, own = inputs.study.schema, sites[name]
-    apart = compare_site(schema, name, sites)
+def _site(schema: Schema, name: str, own: Moved, apart: Apart | None) -> Json:
     columns = [] if apart is None else list(apart.columns.items())[:MOST_COLUMNS]
     return {
         "site": name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from penstock.schema import Coded, Column, Schema
+from penstock_server.analysis import table_distances
 from penstock_server.analysis.table_distances import (
     MOST_ROWS,
+    Apart,
+    Comparison,
     Moved,
-    compare_site,
     measure_exact,
     measure_moved,
     measure_sliced,
@@ -49,6 +52,10 @@ def moved(*copies: Coded, refits: tuple[Coded, ...] = ()) -> Moved:
     found = measure_moved(SCHEMA, copies, refits, of_copies=True)
     assert found is not None
     return found
+
+
+def compare_site(site: str, sites: dict[str, Moved]) -> Apart | None:
+    return Comparison(SCHEMA, sites).compare_site(site)
 
 
 @pytest.mark.parametrize("dimensions", [1, 4, 12])
@@ -129,8 +136,8 @@ def test_what_chance_does_stands_beside_a_shift_and_does_not_hide_it() -> None:
 
 def test_sites_are_compared_by_as_many_rows_as_halves_have() -> None:
     sites = {name: moved(table(300, i)) for i, name in enumerate(("a", "b", "c"))}
-    alike = compare_site(SCHEMA, "a", sites)
-    other = compare_site(SCHEMA, "d", {**sites, "d": moved(table(300, 7, older=10.0))})
+    alike = compare_site("a", sites)
+    other = compare_site("d", {**sites, "d": moved(table(300, 7, older=10.0))})
     own = sites["a"].exact
     assert own is not None
     assert own.rows == 150
@@ -171,7 +178,7 @@ def test_what_there_is_none_of_is_none() -> None:
     assert alone.exact is not None
     assert (alone.exact.rows, alone.exact.copies, alone.exact.refits) == (25, None, None)
     assert moved(table(1, 0)).exact is None
-    assert compare_site(SCHEMA, "north", {"north": alone}) is None
+    assert compare_site("north", {"north": alone}) is None
     empty = {name: values[:0] for name, values in table(5, 0).items()}
     assert measure_moved(SCHEMA, [empty], [], of_copies=True) is None
     old = measure_moved(SCHEMA, [table(50, 0)] * 2, [table(50, 1)], of_copies=False)
@@ -181,10 +188,10 @@ def test_what_there_is_none_of_is_none() -> None:
 
 def test_a_site_of_other_persons_is_told_by_the_column() -> None:
     sites = {name: moved(table(800, i)) for i, name in enumerate(("a", "b", "c"))}
-    alike = compare_site(SCHEMA, "a", sites)
+    alike = compare_site("a", sites)
     older = {**sites, "d": moved(table(800, 7, older=10.0))}
-    other = compare_site(SCHEMA, "d", older)
-    wards = compare_site(SCHEMA, "d", {**sites, "d": moved(table(800, 8, ward=0.9))})
+    other = compare_site("d", older)
+    wards = compare_site("d", {**sites, "d": moved(table(800, 8, ward=0.9))})
     assert alike is not None
     assert other is not None
     assert wards is not None
@@ -198,23 +205,40 @@ def test_a_site_of_other_persons_is_told_by_the_column() -> None:
 
 def test_a_site_weighs_among_the_others_by_its_rows() -> None:
     large, small = moved(table(4000, 1)), moved(table(100, 2, older=40.0))
-    found = compare_site(SCHEMA, "own", {"own": moved(table(500, 3)), "l": large, "s": small})
+    found = compare_site("own", {"own": moved(table(500, 3)), "l": large, "s": small})
     assert found is not None
     assert found.columns["age"] == pytest.approx(4 * 100 / 4100, abs=0.1)
 
 
 def test_missing_values_and_columns_that_do_not_vary_are_compared() -> None:
     own, gone = moved(table(500, 1)), moved(table(500, 2, missing=0.9))
-    found = compare_site(SCHEMA, "own", {"own": own, "gone": gone})
-    near = compare_site(SCHEMA, "own", {"own": own, "near": moved(table(500, 3))})
+    found = compare_site("own", {"own": own, "gone": gone})
+    near = compare_site("own", {"own": own, "near": moved(table(500, 3))})
     assert found is not None
     assert near is not None
     assert found.distance > 3 * near.distance
     constant = {**table(500, 4), "age": np.full(500, 60.0), "stage": np.zeros(500)}
     constant["sbp"] = np.full(500, np.nan)
-    flat = compare_site(SCHEMA, "flat", {"flat": moved(constant), "own": own})
+    flat = compare_site("flat", {"flat": moved(constant), "own": own})
     assert flat is not None
     assert math.isfinite(flat.distance)
     # A quarter of the range is the unit: E|N(0, 10)| / 30, a mean of 500 (4 standard errors).
     assert flat.columns["age"] == pytest.approx(10 * math.sqrt(2 / math.pi) / 30, abs=0.04)
     assert flat.columns["sbp"] == 0  # nothing to compare; that it is missing counts in the whole
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="crews are Linux'")
+def test_all_sites_are_compared_by_as_many_processes_as_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To the bit; and whichever sites stood beside which before."""
+    sites = {f"s{i}": moved(table(60 + 7 * i, i)) for i in range(6)}
+    alone = {name: compare_site(name, sites) for name in sites}
+    for processes in (1, 3):
+        monkeypatch.setattr(table_distances, "count_processes", lambda *_, n=processes: n)
+        found = Comparison(SCHEMA, sites).compare_all()
+        assert found == alone
+        assert list(found) == list(sites)
+        assert [[*a.columns] for a in found.values() if a] == [
+            [*a.columns] for a in alone.values() if a
+        ]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.support import made
 
 from penstock.base.errors import CoordinatorError
 from penstock.mechanisms import Structured
+from penstock.processes import crew
 from penstock.processes.crew import ChildDied
 from penstock.wire.manifest import sign_manifest
 from penstock.wire.messages import SiteState
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import sign_study
 from penstock_server.results import production, site_findings
+from penstock_server.results.assembly import Assembly, End
 from penstock_server.results.material import Material
 from penstock_server.results.production import REPORT, build_results
 from penstock_server.store.folder import table_path
@@ -128,3 +133,29 @@ def test_a_process_that_is_killed_is_no_result(
     _, said = build(of, tmp_path / "second")
     assert said[0] >= 3
     assert said[-1] == 9
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or crew.count_cores() < 2, reason="crews are Linux', and of two"
+)
+def test_a_try_whose_process_is_killed_broke_off_and_leaves_nobody(tmp_path: Path) -> None:
+    """As where memory runs out: by the real process, without a network or other programs."""
+    made_in = tmp_path / "made"
+    made_in.mkdir()
+    assembly = Assembly(material(tmp_path).to_bytes(), made_in)
+    limit, killed = time.monotonic() + 120, False
+    try:
+        while (outcome := assembly.poll()) is None:
+            assert time.monotonic() < limit, "it takes too long"
+            with contextlib.suppress(psutil.Error):
+                children = psutil.Process(assembly._process.pid).children()
+                if len(children) > 1 and not killed:
+                    children[1].kill()
+                    killed = True
+            time.sleep(0.01)
+    finally:
+        assembly.kill()
+    assert killed
+    assert outcome.end is End.BROKE, outcome.why
+    assert "was killed (SIGKILL)" in outcome.why
+    assert not any(child.is_running() for child in children)
