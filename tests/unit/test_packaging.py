@@ -198,8 +198,7 @@ def test_a_coordinator_is_installed_with_what_its_report_is_made_by():
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = asked["optional-dependencies"]
     names = {extra: {re.split("[<>=[]", one)[0] for one in extras[extra]} for extra in extras}
-    assert {"pot", "statsmodels"} <= names["server"]
-    assert "lifelines" in names["test"] - names["server"]  # what our own curves are held to
+    assert {"lifelines", "pot", "statsmodels"} <= names["server"]
     light = names["site"] | {re.split("[<>=[]", one)[0] for one in asked["dependencies"]}
     assert not light & {"lifelines", "pot", "statsmodels"}
 

@@ -6,7 +6,8 @@ no interval. A figure is read in each copy, and is the mean over copies.
 All sites together are as their tables one below the other: means, shares and counts exactly so,
 and standard deviations, too (those within sites and between their means). Tables are not kept for
 quartiles. Each site leaves :data:`POINTS` quantiles of a column, each of which stands for as many
-of its rows; the quartiles of all sites are those of these points.
+of its rows; the quartiles of all sites are those of these points. How long persons were followed
+that had no event is a figure of each site alone, by lifelines.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Figures:
         quartiles: the quarter, the half and three quarters, of numbers and durations.
         shares: of each level, of levels.
         events: how many durations end in theirs.
+        followed: how long half would have been followed if nobody had the event.
         points: (:data:`POINTS`,) of numbers and durations, for quartiles of all sites.
     """
 
@@ -49,6 +51,7 @@ class Figures:
     shares: tuple[float, ...] | None = None
     events: float | None = None
     points: Array | None = None
+    followed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +105,46 @@ def describe_baseline(
     levels = () if by is None else schema[by].levels
     whole: list[Described] = []
     groups: dict[str, list[Described]] = {level: [] for level in levels}
+    durations = [column for column in columns if column.kind == "duration"]
+    parts: dict[str, list[tuple[Array, Array]]] = {column.name: [] for column in durations}
     for copy in copies:
         table = pick(copy)
         whole.append(_describe(columns, table))
+        for column in durations:
+            parts[column.name].append((table[column.name], table[str(column.event)]))
         for place, level in enumerate(levels):
             rows = np.flatnonzero(table[str(by)] == place)
             group = {name: values[rows] for name, values in table.items()}
             groups[level].append(_describe(columns, group, pooled=False))
+    average = _average(whole)
+    followed = {
+        name: replace(
+            average.columns[name], followed=find_followed(*map(np.concatenate, zip(*told)))
+        )
+        for name, told in parts.items()
+    }
     return Baseline(
-        _average(whole), {level: _average(found) for level, found in groups.items()}, once
+        replace(average, columns={**average.columns, **followed}),
+        {level: _average(found) for level, found in groups.items()},
+        once,
     )
+
+
+def find_followed(time: Array, event: Array) -> float | None:
+    """Median time of follow-up if nobody had the event: Kaplan and Meier's, with events and ends of
+    follow-up exchanged (Schemper & Smith, Controlled Clinical Trials 17 (1996) 343-346).
+
+    Args:
+        time, event: (n,), of all copies together; NaN where unknown.
+    """
+    # Half a second to load, which a report without durations need not wait for.
+    from lifelines import KaplanMeierFitter
+
+    there = np.isfinite(time) & np.isfinite(event)
+    if not there.any():
+        return None
+    median = float(KaplanMeierFitter().fit(time[there], 1 - event[there]).median_survival_time_)
+    return median if math.isfinite(median) else None
 
 
 def _describe(columns: Sequence[Column], table: Coded, *, pooled: bool = True) -> Described:

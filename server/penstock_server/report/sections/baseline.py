@@ -74,6 +74,7 @@ def _tell(figures: Figures) -> Json:
         "quartiles": None if figures.quartiles is None else list(figures.quartiles),
         "shares": None if figures.shares is None else list(figures.shares),
         "events": figures.events,
+        "followed": figures.followed,
     }
 
 
@@ -154,6 +155,10 @@ def _list_numbers(column: Json, of: Sequence[Json]) -> Iterator[_Row]:
         yield _Row(f"{name}, median [quartiles]", of, _median, number, quartiles)
     else:
         yield _Row(f"{name}, median follow-up [quartiles]", of, _median, number, quartiles)
+        # Of all sites together it is not read, and reports of before had none.
+        if any(one.get("followed") is not None for one in of):
+            label = f"{name}, median follow-up without events"
+            yield _Row(label, of, lambda one: one.get("followed"), number)
         label = f"{column['event']}, events (share)"
         yield _Row(label, of, _event_share, _percent, _tell_events)
 
@@ -218,6 +223,11 @@ COLUMNS = {
     "upper_quartile": ("continuous", "of the same"),
     "share": ("continuous", "of known rows: at the level; of a duration, with its event"),
     "events": ("continuous", "of a duration: rows with its event"),
+    "followed": (
+        "continuous",
+        "of a duration at one site: median follow-up if nobody had the event, by Kaplan and "
+        "Meier's curve of ends without one (Schemper & Smith 1996)",
+    ),
 }
 
 
@@ -237,9 +247,10 @@ def _list_lines(columns: list[Json], group: Json) -> Iterator[tuple[str | int | 
         size = (group["rows"], one["known"], one["missing"])
         numbers = (one["mean"], one["sd"], *(one["quartiles"] or (None,) * 3))
         if not column["levels"]:
-            yield (*head, None, *size, *numbers, _event_share(one), one["events"])
+            ends = _event_share(one), one["events"], one.get("followed")
+            yield (*head, None, *size, *numbers, *ends)
         for place, level in enumerate(column["levels"]):
-            yield (*head, level, *size, *numbers, _share_of(place)(one), None)
+            yield (*head, level, *size, *numbers, _share_of(place)(one), None, None)
 
 
 SECTION = Section("baseline", _write, _present, {"baseline": None}, tabulate=_tabulate)

@@ -12,6 +12,7 @@ from penstock_server.analysis.baseline_figures import (
     POINTS,
     Figures,
     describe_baseline,
+    find_followed,
     list_described,
     pool_described,
 )
@@ -159,3 +160,25 @@ def test_a_table_of_nothing_known_has_no_figures() -> None:
 def test_an_event_stands_beside_its_duration() -> None:
     assert [c.name for c in list_described(SCHEMA)] == ["years", "sbp", "visits", "ward"]
     assert [c.name for c in list_described(SCHEMA, "ward")] == ["years", "sbp", "visits"]
+
+
+def test_who_has_the_event_is_not_taken_to_have_been_followed_no_longer() -> None:
+    """Half of these would have been followed to 6, but events cut it short."""
+    time, event = np.array([1.0, 2, 3, 4, 5, 6, 7, 8]), np.array([1.0, 0, 1, 0, 1, 0, 1, 0])
+    # Of 7, 5, 3 and 1 at risk at 2, 4, 6 and 8 one leaves without it each time.
+    left = np.cumprod([6 / 7, 4 / 5, 2 / 3])
+    assert left[1] > 0.5 > left[2]
+    assert find_followed(time, event) == 6
+    assert find_followed(np.append(time, np.nan), np.append(event, 1)) == 6
+    assert find_followed(time, np.ones(8)) is None
+    assert find_followed(np.array([np.nan]), np.array([0.0])) is None
+
+
+def test_all_copies_together_say_how_long_a_site_followed() -> None:
+    copies = [table(seed, 50) for seed in (1, 2)]
+    together = {name: np.concatenate([one[name] for one in copies]) for name in SCHEMA.names}
+    found = describe_baseline(SCHEMA, copies).whole.columns
+    assert found["years"].followed == find_followed(together["years"], together["died"])
+    assert found["sbp"].followed is None
+    two = [describe_baseline(SCHEMA, [one]).whole for one in copies]
+    assert pool_described(two).columns["years"].followed is None

@@ -66,6 +66,9 @@ def test_the_page_says_that_it_is_synthetic(given: ReportInputs, report: dict[st
     assert re.fullmatch(r"\d+ \(\d+\.\d%\)", rows["death, events (share)"][2])
     follow_up = rows["time (years), median follow-up [quartiles]"][0]
     assert re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", follow_up)
+    followed = rows["time (years), median follow-up without events"]
+    assert followed[0] == "–"
+    assert all(re.fullmatch(r"[\d.]+", one) for one in followed[1:])
     # Nothing is missing, and no row says so.
     assert not [label for label in rows if "missing" in label]
 
@@ -80,6 +83,7 @@ def test_its_file_has_a_row_for_each_level_of_each_site(report: dict[str, Any]) 
     assert sum(wards) == pytest.approx(1)
     (time,) = [row for row in found if (row["site"], row["column"]) == ("b", "time")]
     assert time["share"] == pytest.approx(time["events"] / time["known"])
+    assert time["followed"] >= time["median"]
 
 
 def test_answers_have_no_table_of_it(tmp_path: Path) -> None:
