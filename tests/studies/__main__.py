@@ -7,6 +7,7 @@ from tests.support.results import run_named
 STUDIES = {
     "answers": "tests.studies.answers",
     "audits": "tests.studies.audits",
+    "break-even": "tests.studies.break_even",
     "combining": "tests.studies.combining",
     "counts": "tests.studies.tallied",
     "coverage": "tests.studies.coverage",
