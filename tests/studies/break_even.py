@@ -15,9 +15,9 @@ that of the site's own rows, in standard errors of the latter: 1 is as large as 
 An answer that a site would refuse as hopeless is carried out all the same; where "what is refused
 is no answer" it counts as lost.
 
-*Break-even* is the least Q at which a one-shot answer errs as much as the tables do: Q = 1, 2, 4, …
-64 are measured, made monotone (errors only grow with Q), and interpolated in logarithms. 1: tables
-err no more from the first question on. 128: one-shot answers err less at 64 questions still. Of a
+*Break-even* is the least Q at which a one-shot answer errs as much as the tables do: Q = 1, 4, 16, 64,
+256 and 1024 are measured, made monotone (errors only grow with Q), and interpolated in logarithms. 1: tables
+err no more from the first question on. 2048: one-shot answers err less at 1024 questions still. Of a
 kind of question it is the median over questions and sites, with quartiles; of one question the
 quartiles are those of resampled seeds. *Width* is an interval's, as a multiple of that of real
 rows. Undeclared products and subgroups are not held by these tables and are marked so, whatever
@@ -62,7 +62,7 @@ Array = NDArray[np.float64]
 BEYOND = 2.0 * SHARED_BY[-1]
 """Stands for a break-even that no Q here reaches."""
 
-SHOWN = (1, 8, 64)
+SHOWN = (1, 16, 64)
 RESAMPLED = 200
 LEAST = 1e-4
 """Errors that are 0, of medians of whole numbers, have a logarithm."""
@@ -248,7 +248,7 @@ def _list_shares(label: str, own: Sequence[Question]) -> Iterator[Row]:
             continue
         for what, of in {
             "tables err no more from the first question on": 1.0,
-            "one-shot answers err less at 64 questions still": BEYOND,
+            f"one-shot answers err less at {SHARED_BY[-1]} questions still": BEYOND,
         }.items():
             share = float(np.mean([one == of for one in each]))
             yield Row(f"share: {what}, {WAYS[way]}, {label}", share, None, _seeds(own, way))
