@@ -5,8 +5,8 @@ defaults (10 copies, 20 refits), with the first seven or eight questions declare
 asked these and six more. *One by one*: a study for each question, as somebody asks who does not
 know the next one; Q of them have equal parts of the budget, so that by the accountant's composition
 all Q cost ε. Either by `scoring`, or by `gibbs` where that can (no products, subgroups, shares,
-quantiles or survival). *All at once*: one study of `scoring` with Q of the questions, drawn at
-random; from Q = 16 on more than there are, by that many parts of the budget.
+quantiles or survival). *All at once*: one study of `scoring` with Q of the 13 or 14 questions,
+drawn at random; where Q is larger, all of them, with the part of the budget that would be theirs.
 
 Tables are real (`break_even_cells.py`), dictionaries as `site check` suggests, questions those of
 the study of coverage, which were fixed before; colon and gbsg2 were looked at while this was
@@ -15,16 +15,16 @@ that of the site's own rows, in standard errors of the latter: 1 is as large as 
 An answer that a site would refuse as hopeless is carried out all the same; where "what is refused
 is no answer" it counts as lost.
 
-*Break-even* is the least Q at which a one-shot answer errs as much as the tables do: Q = 1, 4, 16, 64,
-256 and 1024 are measured, made monotone (errors only grow with Q), and interpolated in logarithms. 1: tables
-err no more from the first question on. 2048: one-shot answers err less at 1024 questions still. Of a
-kind of question it is the median over questions and sites, with quartiles; of one question the
-quartiles are those of resampled seeds. *Width* is an interval's, as a multiple of that of real
-rows. Undeclared products and subgroups are not held by these tables and are marked so, whatever
-they err; they are not in "all that tables hold".
+*Break-even* is the least Q at which a one-shot answer errs as much as the tables do: Q = 1, 4, 16,
+64, 256 and 1024 are measured, made monotone (errors only grow with Q), and interpolated in
+logarithms. 1: tables err no more from the first question on. 2048: one-shot answers err less at
+1024 questions still. Of a kind of question it is the median over questions and sites, with
+quartiles; of one question the quartiles are those of resampled seeds. *Width* is an interval's, as
+a multiple of that of real rows. Undeclared products and subgroups are not held by these tables and
+are marked so, whatever they err; they are not in "all that tables hold".
 
-Runs are resumable; PENSTOCK_SEEDS says how many seeds (8; of tables without refits three times as
-many), PENSTOCK_ONLY which tables.
+Runs are resumable; PENSTOCK_SEEDS says how many seeds (8; three times as many of tables, of which
+the first eight have refits and with them widths), PENSTOCK_ONLY which tables.
 """
 
 from __future__ import annotations
