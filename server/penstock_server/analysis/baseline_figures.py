@@ -117,12 +117,10 @@ def describe_baseline(
             group = {name: values[rows] for name, values in table.items()}
             groups[level].append(_describe(columns, group, pooled=False))
     average = _average(whole)
-    followed = {
-        name: replace(
-            average.columns[name], followed=find_followed(*map(np.concatenate, zip(*told)))
-        )
-        for name, told in parts.items()
-    }
+    followed = {}
+    for name, told in parts.items():
+        times, events = map(np.concatenate, zip(*told, strict=True))
+        followed[name] = replace(average.columns[name], followed=find_followed(times, events))
     return Baseline(
         replace(average, columns={**average.columns, **followed}),
         {level: _average(found) for level, found in groups.items()},
