@@ -19,6 +19,16 @@ from penstock.processes.crew import ChildDied, count_processes, share_work
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="crews are Linux'")
 
 
+def list_children() -> set[psutil.Process]:
+    return set(psutil.Process().children())
+
+
+@pytest.fixture
+def before() -> set[psutil.Process]:
+    """What other tests of this process have left running: a tracker of shared memory, say."""
+    return list_children()
+
+
 def until(done: Callable[[], bool]) -> None:
     limit = time.monotonic() + 30
     while not done():
@@ -34,14 +44,14 @@ def test_each_piece_is_done_once_whoever_does_it(processes: int) -> None:
     assert list(share_work(0, bytes, processes)) == []
 
 
-def test_the_work_is_done_elsewhere() -> None:
+def test_the_work_is_done_elsewhere(before: set[psutil.Process]) -> None:
     who = {int(answer) for _, answer in share_work(20, lambda _: str(os.getpid()).encode(), 2)}
     assert 1 <= len(who) <= 2
     assert os.getpid() not in who
-    assert psutil.Process().children() == []
+    assert list_children() == before
 
 
-def test_an_error_of_a_child_is_raised_as_it_is() -> None:
+def test_an_error_of_a_child_is_raised_as_it_is(before: set[psutil.Process]) -> None:
     def work(piece: int) -> bytes:
         if piece == 5:
             raise KeyError("of this piece")
@@ -49,7 +59,7 @@ def test_an_error_of_a_child_is_raised_as_it_is() -> None:
 
     with pytest.raises(KeyError, match="of this piece"):
         list(share_work(20, work, 2))
-    assert psutil.Process().children() == []
+    assert list_children() == before
 
 
 def test_what_fails_in_a_child_alone_is_done_by_the_parent() -> None:
@@ -64,7 +74,7 @@ def test_what_fails_in_a_child_alone_is_done_by_the_parent() -> None:
 
 
 @pytest.mark.parametrize("whose", ["its own", "a mate's"])
-def test_a_child_that_is_killed_ends_the_work(whose: str) -> None:
+def test_a_child_that_is_killed_ends_the_work(whose: str, before: set[psutil.Process]) -> None:
     def work(piece: int) -> bytes:
         if piece == 5:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -75,15 +85,15 @@ def test_a_child_that_is_killed_ends_the_work(whose: str) -> None:
     with pytest.raises(ChildDied) as died:
         list(share_work(20, work, 3))
     assert died.value.status == -signal.SIGKILL
-    assert psutil.Process().children() == []
+    assert list_children() == before
 
 
-def test_whoever_stops_listening_leaves_nobody_behind() -> None:
+def test_whoever_stops_listening_leaves_nobody_behind(before: set[psutil.Process]) -> None:
     work = share_work(20, lambda _: b"done", 2)
     next(work)
-    assert len(psutil.Process().children()) == 2
+    assert len(list_children() - before) == 2
     work.close()
-    assert psutil.Process().children() == []
+    assert list_children() == before
 
 
 def test_children_die_with_their_parent(tmp_path: Path) -> None:
