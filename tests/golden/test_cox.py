@@ -8,11 +8,14 @@ import csv
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from statsmodels.duration.hazard_regression import PHReg
 
+from penstock.questions.fits import partial_likelihood
+from penstock.questions.fits.newton import KnownMaxima, Maximum
 from penstock.questions.fits.partial_likelihood import find_sandwich, fit_cox
 
 DATA = Path(__file__).parent / "data"
@@ -32,6 +35,41 @@ def test_it_is_phreg_with_few_ties_and_with_many(columns: int, distinct: float) 
     np.testing.assert_allclose(found.coefficients, peer.params, rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.covariance, peer.cov_params(), rtol=1e-9)
     assert 0 <= found.to_gain < 1e-15
+
+
+def test_a_regression_is_one_whichever_of_its_coefficients_is_asked() -> None:
+    """To the last digit, and fitted once."""
+    rng = np.random.default_rng(3)
+    x, time = rng.normal(size=(200, 4)), np.ceil(rng.exponential(size=200) * 30)
+    event, strata = (rng.random(200) < 0.6).astype(np.float64), rng.integers(0, 2, 200) * 1.0
+    known = KnownMaxima()
+    plain = fit_cox(time, event, x, None, known)
+    for order in ([3, 2, 1, 0], [1, 3, 0, 2]):
+        turned = fit_cox(time, event, x[:, order])
+        np.testing.assert_array_equal(turned.coefficients, plain.coefficients[order])
+        np.testing.assert_array_equal(turned.covariance, plain.covariance[np.ix_(order, order)])
+        with patch.object(partial_likelihood, "maximise", side_effect=AssertionError):
+            again = fit_cox(time, event, x[:, order], None, known)
+        np.testing.assert_array_equal(again.coefficients, turned.coefficients)
+    # Nothing else is taken for it.
+    for other in ((time + 1, 1 - event, x, None), (time, event, x, strata), (time, event, x[:, 1:])):
+        found = fit_cox(*other, known=known)
+        np.testing.assert_array_equal(found.coefficients, fit_cox(*other).coefficients)
+
+
+def test_what_was_fitted_last_is_known() -> None:
+    known, made = KnownMaxima(2), []
+
+    def find(number: int) -> None:
+        def make() -> Maximum:
+            made.append(number)
+            return Maximum(np.array([1.0]), np.eye(1), 0.0)
+
+        known.find([np.array([float(number)])], make)
+
+    for number in (1, 2, 1, 3, 1, 2):
+        find(number)
+    assert made == [1, 2, 3, 2]
 
 
 def test_rows_that_drop_out_before_any_event_change_nothing() -> None:

@@ -49,8 +49,8 @@ from penstock.schema import Coded, Column, Schema
 Array = NDArray[np.float64]
 Measure = Callable[[Array, Array], float]
 
-MOST_ROWS = 500
-"""Of a table, that are compared."""
+MOST_ROWS, MOST_MATCHED = 500, 400
+"""Of a table, that are compared; exactly, which takes the cube of their number."""
 MOST_PAIRS = 2
 """Of copies with each other, and of copies with refits."""
 HALVINGS = 9
@@ -58,7 +58,7 @@ HALVINGS = 9
 
 _DIRECTIONS, _SEED = 50, 20261123
 _MOST_PIVOTS = 1_000_000
-"""Of the network simplex; tables of :data:`MOST_ROWS` rows need some ten thousand."""
+"""Of the network simplex; tables of :data:`MOST_MATCHED` rows need some ten thousand."""
 _MANY, _PROCESS_BYTES = 100, 200e6
 """Sites from which on processes share them, and what one takes of memory."""
 _UNORDERED = ("binary", "categorical", "event")
@@ -137,7 +137,7 @@ def measure_moved(
         clouds = [[points.place(_choose(table, most)) for table in pair] for pair in pairs]
         return [between(one, other) for one, other in clouds]
 
-    exact, rows = None, min(MOST_ROWS, min(map(_count, copies)) // 2)
+    exact, rows = None, min(MOST_MATCHED, min(map(_count, copies)) // 2)
     if rows:
         halves = [_halve(copies[i % len(copies)], rows, i) for i in range(HALVINGS)]
         chance = each(measure_exact, halves, rows)
@@ -156,7 +156,6 @@ class Comparison:
 
     def __init__(self, schema: Schema, sites: Mapping[str, Moved]) -> None:
         self._schema, self._sites = schema, sites
-        self._total = sum(one.size for one in sites.values())
         self._chosen: dict[tuple[str, int], Array] = {}
 
     def compare_all(self) -> dict[str, Apart | None]:
@@ -191,13 +190,14 @@ class Comparison:
         return Apart(measure_sliced(points.place(own.rows), points.place(rest)), exact, ordered)
 
     def _gather(self, site: str, rows: int) -> Coded:
-        """So many of all other sites', one of each at least."""
-        total = self._total - self._sites[site].size
-        parts = [
-            self._choose(name, max(1, round(rows * one.size / total)))
-            for name, one in self._sites.items()
-            if name != site
-        ]
+        """So many of all other sites' rows, of each as its share; of more sites than rows every so
+        many-th."""
+        others = [name for name in self._sites if name != site]
+        risen = np.cumsum([self._sites[name].size for name in others])
+        places = (np.arange(rows) + 0.5) * (risen[-1] / rows)
+        counts = np.diff(np.searchsorted(places, risen), prepend=0).tolist()
+        each = zip(others, counts, strict=True)
+        parts = [self._choose(name, count) for name, count in each if count]
         return dict(zip(self._schema.names, np.concatenate(parts).T.copy(), strict=True))
 
     def _choose(self, site: str, most: int) -> Array:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from penstock.inference.floor import variance_floor
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
-from penstock.questions.fits.table_model import Degenerate
+from penstock.questions.fits import TABLE_MODELS
+from penstock.questions.fits.table_model import Degenerate, TableModel
 from penstock.questions.landmarks import leave_times
+from penstock.questions.models.registry import ModelRegistry
 from penstock.questions.persons import Courses, choose_persons, estimate_courses, keep_first
 from penstock.schema import Coded, Schema
 
@@ -19,6 +21,7 @@ def estimate_floored(
     estimand: Estimand,
     table: Coded,
     read_courses: Callable[[Coded], Courses] | None = None,
+    models: ModelRegistry[TableModel] = TABLE_MODELS,
 ) -> Estimate:
     """An estimate of no smaller variance than any table of so many rows can have.
 
@@ -27,12 +30,13 @@ def estimate_floored(
     Args:
         read_courses: what an estimand of persons over time needs, and one of a duration that is
             once a person.
+        models: how each model is fitted.
     """
     if estimand.over_time and read_courses is not None:
         found = estimate_courses(table, schema, estimand, read_courses(table))
     else:
         asked, table = choose_rows(schema, read_courses, estimand, table)
-        found = estimate(table, schema, asked)
+        found = estimate(table, schema, asked, models)
     if found.problem is not None:
         return found
     least = variance_floor(schema, estimand, len(table[estimand.outcome]))

@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Regression, pose_regression
 from penstock.questions.fits import TABLE_MODELS
+from penstock.questions.fits.newton import KnownMaxima
 from penstock.questions.fits.table_model import TableModel
 from penstock.schema import Coded, Schema
 
 Array = NDArray[np.float64]
 Choose = Callable[[Estimand, Coded], tuple[Estimand, Coded]]
 
-MOST_COPIES = 5
-"""That are looked at: a ratio is known well from few, and together they have rows enough."""
+MOST_COPIES, LEAST_COPIES, ENOUGH_ROWS = 5, 3, 20_000
+"""That are looked at, of large tables fewer: a ratio is known well from few copies, and one row in
+two hundred of so many is persons enough to show a tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,13 @@ class Posed:
     Attributes:
         estimand: what is fitted; rows: that it is fitted to; regression: as it is fitted, None
             where the rows do not hold it.
+        known: what was fitted before.
     """
 
     estimand: Estimand
     rows: Coded
     regression: Regression | None
+    known: KnownMaxima | None = None
 
     @cached_property
     def generalised(self) -> Generalised | None:
@@ -71,20 +75,25 @@ def pose_copies(
     estimands: Sequence[Estimand],
     copies: Sequence[Coded],
     choose: Choose = lambda estimand, table: (estimand, table),
+    known: KnownMaxima | None = None,
 ) -> dict[str, list[Posed]]:
-    """Of each estimand that is a regression's coefficient, by its name: the first
-    :data:`MOST_COPIES` copies of one site.
+    """Of each estimand that is a regression's coefficient, by its name: the first copies of one
+    site, until they have :data:`ENOUGH_ROWS` together.
 
     Args:
         choose: what is fitted, and the rows of a table that it is fitted to; all of them.
+        known: what was fitted before.
     """
 
     def pose(estimand: Estimand, table: Coded) -> Posed:
         asked, rows = choose(estimand, table)
-        return Posed(asked, rows, pose_regression(rows, schema, asked))
+        return Posed(asked, rows, pose_regression(rows, schema, asked), known)
 
     compared = [e for e in estimands if e.regression.compares]
-    return {e.name: [pose(e, table) for table in copies[:MOST_COPIES]] for e in compared}
+    rows = len(next(iter(copies[0].values()))) if copies else 0
+    enough = max(LEAST_COPIES, -(-ENOUGH_ROWS // max(rows, 1)))
+    chosen = copies[: min(MOST_COPIES, enough)]
+    return {e.name: [pose(e, table) for table in chosen] for e in compared}
 
 
 def _fit_generalised(model: TableModel, posed: Regression) -> Generalised:

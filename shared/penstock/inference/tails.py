@@ -110,7 +110,7 @@ def _weigh_rows(posed: Posed, one: Regression) -> tuple[Array, Array, float] | N
     residuals of variance 1 where their scale is estimated; None without a fit."""
     if one.event is not None:
         given = (one.outcome, one.event, one.design, one.strata)
-        residual, met = find_residuals(*given, fit_cox(*given).coefficients)
+        residual, met = find_residuals(*given, fit_cox(*given, posed.known).coefficients)
         return residual, met, float(one.event.mean())
     if TABLE_MODELS.of(posed.estimand.model).family is None:
         flat = np.ones(len(one.outcome))

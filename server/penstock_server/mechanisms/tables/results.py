@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -18,6 +18,8 @@ from penstock.inference.robust import check_variances
 from penstock.inference.tails import doubt_estimates
 from penstock.mechanisms.joint.consortium import SITE
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
+from penstock.questions.fits import remember_fits
+from penstock.questions.fits.newton import KnownMaxima
 from penstock.questions.persons import Courses, keep_first
 from penstock.schema import Coded
 from penstock.study.study import Study
@@ -48,6 +50,7 @@ class TableResults:
             persons' own latents are the same in every table.
         read_courses: whose a table's rows are and when, of a mechanism that follows persons.
         numbered: whether persons have several rows, so that files say whose each is.
+        known: regressions that were fitted before.
     """
 
     own_summaries: ClassVar[tuple[type, ...]] = ()
@@ -56,16 +59,23 @@ class TableResults:
     fresh: float = 1.0
     read_courses: Callable[[Coded], Courses] | None = None
     numbered: bool = False
+    known: KnownMaxima = field(default_factory=KnownMaxima, compare=False, repr=False)
 
     def measure(self, upload: Upload, threads: int = 1) -> dict[str, Measured]:
         """Every estimand, combined over copies, and what its refits show."""
         schema, manifest = self.study.schema, upload.manifest
         copies, refits = self._read(upload)
-        found = {}
+        models, found = remember_fits(self.known), {}
         # The fits are numpy and release the interpreter's lock for most of their time.
         with ThreadPool(threads) as pool:
             for estimand in self.study.estimands:
-                one = partial(estimate_floored, schema, estimand, read_courses=self.read_courses)
+                one = partial(
+                    estimate_floored,
+                    schema,
+                    estimand,
+                    read_courses=self.read_courses,
+                    models=models,
+                )
                 fitted, again = pool.map(one, copies), pool.map(one, refits)
                 found[estimand.name] = Measured.of(
                     fitted,
@@ -85,7 +95,7 @@ class TableResults:
         copies, refits = self._read(upload)
         of_copies = refits_of_copies(upload.manifest.wire)
         posed = pose_copies(
-            schema, estimands, copies, partial(choose_rows, schema, self.read_courses)
+            schema, estimands, copies, partial(choose_rows, schema, self.read_courses), self.known
         )
         found = (
             find_ranges(schema, copies[0]),

@@ -12,6 +12,7 @@ from penstock.questions.fits.logistic import LogisticTable
 from penstock.questions.fits.mean import MeanTable
 from penstock.questions.fits.multinomial import MultinomialTable
 from penstock.questions.fits.negative_binomial import NegativeBinomialTable
+from penstock.questions.fits.newton import KnownMaxima
 from penstock.questions.fits.ordinal import OrdinalTable
 from penstock.questions.fits.over_time import (
     ChangeCourse,
@@ -45,6 +46,16 @@ TABLE_MODELS: ModelRegistry[TableModel] = ModelRegistry(
     MODELS.names,
 )
 """One for each model that a study may name."""
+
+
+def remember_fits(known: KnownMaxima) -> ModelRegistry[TableModel]:
+    """The same, where what takes long is fitted once for all the coefficients that it has."""
+    remembering = CoxTable(known)
+    return ModelRegistry(
+        (remembering if one.name == remembering.name else one for one in TABLE_MODELS),
+        MODELS.names,
+    )
+
 
 COURSE_MODELS: ModelRegistry[CourseModel] = ModelRegistry(
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.questions.estimands import Estimand
+from penstock.questions.fits.newton import KnownMaxima
 from penstock.questions.fits.partial_likelihood import find_sandwich, fit_cox
 from penstock.questions.fits.table_model import (
     Array,
@@ -18,7 +19,16 @@ from penstock.schema import Schema
 
 
 class CoxTable(TableModel):
+    """How it is fitted.
+
+    Args:
+        known: what was fitted before; None: nothing is remembered.
+    """
+
     model = COX
+
+    def __init__(self, known: KnownMaxima | None = None) -> None:
+        self._known = known
 
     def count_events(self, outcome: Array, event: Array | None) -> int | None:
         return None if event is None else count_ones(event)
@@ -48,7 +58,7 @@ class CoxTable(TableModel):
         if not (outcome >= 0).all():
             raise Degenerate("a duration is negative")
         share = event_share(event, design.shape[1], censored=False)
-        found = fit_cox(outcome, event, design, strata)
+        found = fit_cox(outcome, event, design, strata, self._known)
         return Fit(
             float(found.coefficients[-1]),
             float(found.covariance[-1, -1]),

@@ -5,13 +5,16 @@ The columns of a design are standardised, and so few that what steps cost is sum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 Derivatives = Callable[[Array], tuple[float, Array, Array]]
 """At coefficients (p,): the log likelihood, its gradient (p,), and its information (p, p)."""
 
@@ -35,6 +38,39 @@ class Maximum:
     def reached(self) -> bool:
         """Whether next to nothing is left to gain."""
         return 0 <= self.to_gain < _REACHED
+
+    def pick(self, places: Places) -> Maximum:
+        """With its coefficients in this order."""
+        covariance = self.covariance[np.ix_(places, places)]
+        return Maximum(self.coefficients[places], covariance, self.to_gain)
+
+
+class KnownMaxima:
+    """Those that were found before, by all that they were found of.
+
+    A study asks for one coefficient after the other of the same regression, and looks at its copies
+    a second time.
+
+    Args:
+        most: are kept, the last ones used. Each is small; what it was found of is not kept.
+    """
+
+    def __init__(self, most: int = 1000) -> None:
+        self._most, self._found = most, OrderedDict[bytes, Maximum]()
+
+    def find(self, of: Sequence[Array], make: Callable[[], Maximum]) -> Maximum:
+        """The maximum of these arrays, made where it is not known."""
+        digest = hashlib.sha256()
+        for array in of:
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        key = digest.digest()
+        found = self._found.pop(key, None)
+        # Where two threads make the same, it is the same.
+        self._found[key] = found = make() if found is None else found
+        while len(self._found) > self._most:
+            self._found.popitem(last=False)
+        return found
 
 
 def maximise(derivatives: Derivatives, start: Array) -> Maximum:

@@ -31,25 +31,44 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.questions.fits.newton import Maximum, maximise
+from penstock.questions.fits.newton import KnownMaxima, Maximum, maximise
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 
-def fit_cox(time: Array, event: Array, design: Array, strata: Array | None = None) -> Maximum:
-    """The maximum of Efron's partial likelihood, as near as steps get to it.
+def fit_cox(
+    time: Array,
+    event: Array,
+    design: Array,
+    strata: Array | None = None,
+    known: KnownMaxima | None = None,
+) -> Maximum:
+    """The maximum of Efron's partial likelihood, as near as steps get to it: the same to the last
+    digit in whichever order its columns are.
 
     Args:
         time: (n,), finite; event: (n,) 0 or 1, at least one event; design: (n, p), standardised.
         strata: (n,) a number for each row's stratum, outside of which nobody is at risk with it;
             None: there is but one.
+        known: what was fitted before.
 
     Raises:
         LinAlgError: the information is singular.
     """
-    risks = _split(time, event, design, strata)
-    return maximise(partial(_add, risks), np.zeros(design.shape[1]))
+    columns = [np.ascontiguousarray(column) for column in design.T]
+    order = np.array(sorted(range(len(columns)), key=lambda j: columns[j].tobytes()), dtype=np.intp)
+
+    def make() -> Maximum:
+        risks = _split(time, event, design[:, order], strata)
+        return maximise(partial(_add, risks), np.zeros(len(order)))
+
+    if known is None:
+        found = make()
+    else:
+        beside = () if strata is None else (strata,)
+        found = known.find((time, event, *beside, *(columns[j] for j in order)), make)
+    return found.pick(np.argsort(order))
 
 
 def find_residuals(

@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 from penstock.schema import Coded, Column, Schema
 from penstock_server.analysis import table_distances
 from penstock_server.analysis.table_distances import (
+    MOST_MATCHED,
     MOST_ROWS,
     Apart,
     Comparison,
@@ -114,7 +115,7 @@ def test_the_exact_distance_sees_two_columns_of_many_that_no_longer_go_together(
     assert same is not None
     assert found.exact is not None
     assert same.exact is not None
-    assert found.exact.rows == 500
+    assert found.exact.rows == MOST_MATCHED
     assert (same.exact.halves, same.exact.largest) == (found.exact.halves, found.exact.largest)
     assert found.exact.refits is not None
     assert same.exact.refits is not None
@@ -208,6 +209,18 @@ def test_a_site_weighs_among_the_others_by_its_rows() -> None:
     found = compare_site("own", {"own": moved(table(500, 3)), "l": large, "s": small})
     assert found is not None
     assert found.columns["age"] == pytest.approx(4 * 100 / 4100, abs=0.1)
+
+
+def test_of_more_sites_than_rows_some_stand_for_the_others() -> None:
+    """As many rows as are asked for, or there is no assignment; from first sites to last ones."""
+    ages = {f"s{i:02d}": moved(table(4, i, older=float(i))) for i in range(90)}
+    sites = {"own": moved(table(40, 1)), **ages}
+    gathered = Comparison(SCHEMA, sites)._gather("own", 20)
+    assert {len(values) for values in gathered.values()} == {20}
+    assert gathered["age"].mean() == pytest.approx(table(4000, 1)["age"].mean() + 44.5, abs=7)
+    found = compare_site("own", sites)
+    assert found is not None
+    assert found.exact is not None
 
 
 def test_missing_values_and_columns_that_do_not_vary_are_compared() -> None:

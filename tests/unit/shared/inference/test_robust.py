@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from penstock.inference.posed import MOST_COPIES, pose_copies
+from penstock.inference.posed import LEAST_COPIES, MOST_COPIES, pose_copies
 from penstock.inference.robust import LARGE, Robust, check_variances
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate, pose_regression
@@ -149,6 +149,9 @@ def test_a_hostile_table_has_none(asked: Estimand) -> None:
     # And no more than some are fitted.
     same = [frame] * MOST_COPIES
     assert checked(asked, *same, constant) == checked(asked, *same)
+    large = {name: np.tile(values, 70) for name, values in frame.items()}
+    few = [large] * LEAST_COPIES
+    assert checked(asked, *few, constant) == checked(asked, *few)
 
 
 def test_a_rates_sandwich_has_the_offset() -> None:
