@@ -52,7 +52,7 @@ def test_a_regression_is_one_whichever_of_its_coefficients_is_asked() -> None:
             again = fit_cox(time, event, x[:, order], None, known)
         np.testing.assert_array_equal(again.coefficients, turned.coefficients)
     # Nothing else is taken for it.
-    for other in ((time + 1, 1 - event, x, None), (time, event, x, strata), (time, event, x[:, 1:])):
+    for other in ((time, 1 - event, x, None), (time, event, x, strata), (time, event, x[:, 1:])):
         found = fit_cox(*other, known=known)
         np.testing.assert_array_equal(found.coefficients, fit_cox(*other).coefficients)
 
