@@ -25,8 +25,9 @@ _FAR = 3.4
 _WITHIN = 8
 """Values at which a part is looked at for its mean."""
 
-_SIGHT = 3.0
-"""A tail is seen where it holds so many sds of the noise on its cells together."""
+_SIGHT, _TAIL = 3.0, 0.5
+"""A tail is seen where it holds so many sds of the noise on its cells together; what holds a larger
+share than this is none."""
 
 _BACK, _SLOWEST = 4, 0.9
 """Cells from which one sees how it falls off: by so much from each to the next, at least."""
@@ -116,7 +117,7 @@ def _end(dense: Array, error: float) -> tuple[Array, int]:
     hold less together than their noise; and the last cell before that."""
     beyond = np.arange(len(dense))[::-1]
     left = np.append(np.cumsum(dense[::-1])[::-1][1:], 0.0)
-    hidden = left < _SIGHT * error * np.sqrt(beyond)
+    hidden = (left < _SIGHT * error * np.sqrt(beyond)) & (left <= _TAIL)
     at = int(np.argmax(hidden)) if hidden.any() else len(dense) - 1
     if at == len(dense) - 1 or not dense[: at + 1].any():
         return dense, len(dense) - 1

@@ -444,6 +444,19 @@ def test_a_tail_that_noise_hides_falls_off_as_it_begins_to() -> None:
     assert abs(exact.cells @ np.arange(61) / true - 1) < 0.02
 
 
+def test_noise_that_hides_all_of_a_column_makes_no_pile_at_its_end() -> None:
+    """250 persons about 40, and noise of 12 on each cell: three in eight were all in one at 99."""
+    grid, rng = make_grid(Column("hours", "integer", 0, 100)), np.random.default_rng(3)
+    for _ in range(40):
+        counts = np.zeros(grid.count)
+        at = np.clip(rng.normal(40, 12, 250) / 100 * len(grid.bins), 0, len(grid.bins) - 1)
+        np.add.at(counts, grid.bins[at.astype(int)], 1)
+        counts[grid.bins] += rng.normal(0, 12, len(grid.bins))
+        found = Support.read(grid, counts, 12.0)
+        assert found.cells[grid.bins[[0, -1]]].max() < 0.4
+        assert 20 < found.cells[grid.bins] @ middle_of(grid)[grid.bins] < 65
+
+
 def test_a_column_of_one_value_has_a_model_all_the_same(setting: Setting) -> None:
     model = tilted(setting, NUMBER, "ols", lambda y: (np.abs(y - 130) < 3) * 1.0)
     rows = model.draw(somewhere(model), setting.z, np.random.default_rng(0).random((1024, 2)))
