@@ -78,7 +78,7 @@ def pose_copies(
     known: KnownMaxima | None = None,
 ) -> dict[str, list[Posed]]:
     """Of each estimand that is a regression's coefficient, by its name: the first copies of one
-    site, until they have :data:`ENOUGH_ROWS` together.
+    site, until they have :data:`ENOUGH_ROWS` together, or are :data:`MOST_COPIES`.
 
     Args:
         choose: what is fitted, and the rows of a table that it is fitted to; all of them.

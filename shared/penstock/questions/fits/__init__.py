@@ -49,7 +49,7 @@ TABLE_MODELS: ModelRegistry[TableModel] = ModelRegistry(
 
 
 def remember_fits(known: KnownMaxima) -> ModelRegistry[TableModel]:
-    """The same, where what takes long is fitted once for all the coefficients that it has."""
+    """The same, where a Cox regression is fitted once for all its coefficients."""
     remembering = CoxTable(known)
     return ModelRegistry(
         (remembering if one.name == remembering.name else one for one in TABLE_MODELS),
