@@ -75,6 +75,34 @@ def test_a_persons_rows_move_the_counts_by_what_is_charged(k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("valued", [1, 2])
+def test_counts_of_values_are_charged_at_a_quarter(k: int, valued: int) -> None:
+    """k·√(columns + 4 durations + 1 + v/4): a value is counted once where all else is twice."""
+    hours = tuple(Column(f"hours{i}", "integer", lower=0, upper=99) for i in range(valued))
+    given, rng = (
+        Schema((*COLUMNS, *hours), person="id", max_rows_per_person=k),
+        np.random.default_rng(1),
+    )
+    if k == 1:
+        given = Schema((*COLUMNS, *hours))
+    grids, [duration] = make_grids(given), [given["t"]]
+    charged, most = measure_margins(1.0, grids, 1, k), Fraction(0)
+    for _ in range(10):
+        coded = rows(50 * k, rng)
+        coded |= {c.name: rng.integers(0, 100, 50 * k).astype(float) for c in hours}
+        coded = {n: np.append(v[:-k], np.repeat(v[-1], k)) for n, v in coded.items()}
+        present = np.ones(50 * k, dtype=bool)
+        whole = np.concatenate(count_margins(grids, [duration], coded, present))
+        present[-k:] = False
+        moved = whole - np.concatenate(count_margins(grids, [duration], coded, present))
+        found = Fraction(int((moved**2).sum())) * Fraction(charged.unit) ** 2
+        assert found <= charged.squared
+        assert len(whole) == charged.size
+        most = max(most, found)
+    assert most == charged.squared == Fraction(k**2) * (8 + valued + Fraction(valued, 4))
+
+
+@pytest.mark.parametrize("k", [1, 3])
 def test_a_persons_rows_move_the_moments_by_what_is_charged(k: int) -> None:
     """k·R² in the Frobenius norm: reached to .01 % by equal rows beyond the radius."""
     made = plan(Structured(), schema(k), 100, PrivacyRequest(1.0, 1e-5), (COX,))

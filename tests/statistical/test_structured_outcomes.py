@@ -17,6 +17,8 @@ from penstock.inference.combine import combine
 from penstock.mechanisms import Structured
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.structured import run as structured
+from penstock.mechanisms.structured.outcomes.protocol import Regression, World
+from penstock.mechanisms.structured.regressors import Design
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -102,6 +104,65 @@ def errors(seed: int, epsilon: float) -> np.ndarray:
         [own, ours] = (combine([estimate(t, SCHEMA, asked) for t in of]) for of in ([real], copies))
         found.append((ours.estimate - own.estimate) / own.within**0.5)
     return np.array(found)
+
+
+BESIDE = (
+    Estimand("age", "logistic", "relapse", "age", adjust=("arm",)),
+    Estimand("arm", "logistic", "relapse", "arm", adjust=("age",)),
+    Estimand("both", "logistic", "relapse", "age:arm", adjust=("age", "arm")),
+)
+"""Main effects, and how much they differ; where a copula does not know who has which arm."""
+
+
+def bent_cohort(seed: int) -> tuple[Schema, Coded]:
+    """The older have the arm more often, up to an age; beyond it, less: what age and arm have in
+    common with their product is in no correlation."""
+    rng = np.random.default_rng(seed)
+    age = np.rint(58 + 12 * rng.standard_normal(N)).clip(18, 100)
+    z = (age - 58) / 12
+    arm = (rng.random(N) < 0.15 + 0.7 * (z > -0.3) * (z < 1.2)) * 1.0
+    odds = np.exp(-0.5 + 0.3 * z + 0.2 * arm + 0.8 * z * arm)
+    relapse = (rng.random(N) < odds / (1 + odds)) * 1.0
+    columns = tuple(SCHEMA[name] for name in ("age", "arm", "relapse"))
+    return Schema(columns), {"age": age, "arm": arm, "relapse": relapse}
+
+
+def miss_main_effects(seed: int) -> np.ndarray:
+    """(3,) how many standard errors the copies' coefficients are from the cohort's."""
+    schema, real = bent_cohort(seed)
+    encoding, asked = Encoding(schema), Structured(COPIES, 0)
+    rows, present = encoding.encode(real, np.random.default_rng(1))
+    planned = plan(asked, schema, N, PrivacyRequest(EXACT, 1e-5), BESIDE)
+    given = (encoding, rows[:, None], present[:, None], SeededNoise(seed))
+    copies = [dict(part.columns) for part in release(asked, planned, *given)]
+    found = []
+    for one in BESIDE:
+        [own, ours] = (combine([estimate(t, schema, one) for t in of]) for of in ([real], copies))
+        found.append((ours.estimate - own.estimate) / own.within**0.5)
+    return np.array(found)
+
+
+def test_a_products_main_effects_are_those_of_the_regression_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And were not, while all were asked in the one that has it."""
+    assert np.abs(miss_main_effects(4))[:2].max() < 0.4
+    monkeypatch.setattr(World, "list_regressions", _ask_all_in_one)
+    assert np.abs(miss_main_effects(4))[:2].max() > 1.0
+
+
+def test_how_far_a_product_goes_with_what_it_is_made_of_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In rows it goes with age, in the world it does not. The tables' copula does not know who has
+    which arm, so that not all of the product is there; but more than where nobody asks."""
+    asked = np.abs(miss_main_effects(4))[2]
+    monkeypatch.setattr(Design, "_list_crossed", lambda _: [])
+    assert asked < np.abs(miss_main_effects(4))[2] - 0.6
+
+
+def _ask_all_in_one(world: World) -> tuple[Regression, ...]:
+    return (Regression(world.declared, world.declared, world.declared & False),)
 
 
 def far(found: np.ndarray) -> bool:

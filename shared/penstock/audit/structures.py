@@ -42,14 +42,15 @@ def scores(scale: float) -> Target:
 
 
 def margins(scale: float) -> Target:
-    """Counts of a covariate and a duration: all of a person's rows in one empty cell of each."""
+    """Counts of a covariate, its values and a duration: all of a person's rows in one empty cell of
+    each."""
     rows_each, sigma, others = 2, 0.5 * scale, 40
     duration = Column("time", "duration", upper=8, event="died")
-    grids = [make_grid(Column("x", "continuous", lower=-1, upper=1))]
+    grids = [make_grid(Column("x", "integer", lower=0, upper=99))]
     measurement = counting.measure_margins(sigma, grids, 1, rows_each)
     low = np.zeros(others + rows_each)
     low[-rows_each:] = 1.0
-    coded: Coded = {"x": 2 * low - 1, "time": 8 * low, "died": low}
+    coded: Coded = {"x": 99 * low, "time": 8 * low, "died": low}
 
     def run(person: bool, runs: int, noise: NoiseSource) -> Array:
         present = np.ones(len(low), dtype=np.bool_)
@@ -59,11 +60,12 @@ def margins(scale: float) -> Target:
         def once() -> float:
             counts = counting.release_margins(*given, len(given[-1]), measurement, noise)
             events = [level[-1] for level in counts.times[0].events]
-            return float(counts.cells[0][-1] + sum(events))
+            # Of values there is twice the noise: each counts by how much it tells.
+            return float(counts.cells[0][-1] + counts.values[0][-1] / 4 + sum(events))
 
         return repeated(once, runs)
 
-    worst = "all rows of a person in one cell of the only covariate, and of the duration"
+    worst = "all rows of a person in one cell of the only covariate, one value, and of the duration"
     return Target("structured-margins", worst, (measurement.event,), DELTA, 3_000, run)
 
 

@@ -137,6 +137,12 @@ def histogram(histograms: int, rows_per_person: int = 1) -> float:
     return _up(whole("rows per person", rows_per_person) * math.sqrt(count))
 
 
+def weighted_histograms(squares: float, rows_per_person: int = 1) -> float:
+    """k·√Σw²: as :func:`histogram`, of histograms whose counts are each multiplied by a weight w of
+    their own; given Σw². Zero-out."""
+    return _up(whole("rows per person", rows_per_person) * math.sqrt(positive("squares", squares)))
+
+
 def second_moments(radius: float, rows_per_person: int = 1) -> float:
     """k·R²: Σ y yᵀ over rows of norm ≤ R, in the Frobenius norm; zero-out.
 

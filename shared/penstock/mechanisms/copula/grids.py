@@ -9,7 +9,7 @@ one, given that it is none before it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,13 @@ BINS, STEPS = 32, 64
 """Cells of a number, at most, besides its spike's and that of what is missing: more of them are
 more noise where a column is thin. And steps, where each is a cell."""
 
+VALUES = 256
+"""Values of a number, at most, that are counted one by one beside wider bins, with more noise: of
+many rows that have the same value a bin does not say which."""
+
+
+_PILED, _LEAST_WITHIN = 3.5, 1e-9
+"""Sds of noise, and of who is there by chance, by which a value stands out of its bin."""
 
 MOST_ALIKE = 0.95
 """Of a column's values in one even bin, above which nearly all that it tells is within the bin."""
@@ -39,6 +46,8 @@ class Grid:
         spike, missing: their cells' places, or -1.
         edges: of a number's bins on its scale's share [0, 1]; steps: each bin is one step of the
             column's own grid.
+        homes: (values,) the bin of each value that there can be, where bins have several and these
+            are few enough to be counted; else empty.
     """
 
     column: Column
@@ -48,6 +57,7 @@ class Grid:
     missing: int
     edges: Array
     steps: bool
+    homes: Places = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     @property
     def numeric(self) -> bool:
@@ -86,7 +96,11 @@ def make_grid(column: Column) -> Grid:
     if column.spike is not None and not steps:
         below = int(np.searchsorted(edges, share_of(column, np.array([column.spike]))[0]))
         spike = min(max(below, 0), bins) + first
-    return Grid(column, bins + (spike >= 0) + first, 1, spike, first - 1, edges, steps)
+    count, homes = bins + (spike >= 0) + first, np.zeros(0, dtype=np.intp)
+    if not steps and every <= VALUES:
+        within = share_of(column, low + step * np.arange(every, dtype=np.float64))
+        homes = np.searchsorted(edges[1:-1], within, side="right").astype(np.intp)
+    return Grid(column, count, 1, spike, first - 1, edges, steps, homes)
 
 
 def list_coarse(schema: Schema, table: Coded) -> tuple[str, ...]:
@@ -175,6 +189,16 @@ def place_of(grid: Grid, values: Array) -> Places:
     return np.asarray(np.where(gone, 0, place))
 
 
+def value_of(grid: Grid, values: Array) -> Places:
+    """Which of a grid's :attr:`~Grid.homes` each value is; one past the last, of who is in none of
+    the bins. Of work that does not depend on the values."""
+    column, last = grid.column, len(grid.homes)
+    gone = np.isnan(values) | (values == column.spike)
+    step = 10.0 ** -(column.decimals or 0)
+    found = np.rint((np.where(gone, column.bounds[0], values) - column.bounds[0]) / step)
+    return np.asarray(np.where(gone, last, np.clip(found, 0, last - 1)).astype(np.intp))
+
+
 def middle_of(grid: Grid) -> Array:
     """What each cell stands for, (count,): values, or levels from 0; NaN: missing."""
     first = int(grid.column.nullable)
@@ -188,9 +212,13 @@ def middle_of(grid: Grid) -> Array:
     return middles
 
 
-def draw_values(grid: Grid, shares: Array, latents: Array) -> Array:
-    """Coded values of latents (N, latents), standard Gaussians, by the cells' shares (count,)."""
-    return Cells.of(grid, shares).draw_values(latents)
+def draw_values(grid: Grid, shares: Array, latents: Array, within: Array | None = None) -> Array:
+    """Coded values of latents (N, latents), standard Gaussians, by the cells' shares (count,).
+
+    Args:
+        within: as :class:`Cells` has it.
+    """
+    return Cells.of(grid, shares, within).draw_values(latents)
 
 
 def draw_cells(grid: Grid, shares: Array, latents: Array) -> Places:
@@ -207,15 +235,18 @@ class Cells:
         starts: (count - 1,) of an ordered column, the Gaussian at which each cell but the first
             begins; of others the one below which a person has a level, who has none before it.
         tilts: (bins,) of a number, how its density rises within each bin.
+        within: (values,) of a number whose values were counted, the share of each in its bin; None:
+            as the tilts say.
     """
 
     grid: Grid
     risen: Array
     starts: Array
     tilts: Array
+    within: Array | None
 
     @classmethod
-    def of(cls, grid: Grid, shares: Array) -> Cells:
+    def of(cls, grid: Grid, shares: Array, within: Array | None = None) -> Cells:
         risen = np.append(0.0, np.cumsum(shares))
         risen[-1] = 1.0 + 1e-12
         if grid.ordered:
@@ -224,7 +255,7 @@ class Cells:
             left = np.append(1.0, 1.0 - np.cumsum(shares))[: grid.latents]
             chances = shares[: grid.latents] / np.maximum(left, 1e-12)
         tilts = _find_tilts(grid, shares[grid.bins]) if grid.numeric else np.zeros(0)
-        return cls(grid, risen, ndtri(np.clip(chances, 0.0, 1.0)), tilts)
+        return cls(grid, risen, ndtri(np.clip(chances, 0.0, 1.0)), tilts, within)
 
     def draw_places(self, latents: Array) -> Places:
         """As :func:`draw_cells`."""
@@ -255,13 +286,29 @@ class Cells:
         inside = (at - start) / np.maximum(self.risen[place + 1] - start, 1e-300)
         behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
         behind = np.minimum(np.maximum(behind, 0), len(grid.edges) - 2)
-        inside = _lean(np.minimum(np.maximum(inside, 0.0), 1.0), self.tilts[behind])
-        edges = grid.edges
-        share = edges[behind] + inside * (edges[behind + 1] - edges[behind])
-        values = value_at(grid.column, share)
+        inside = np.minimum(np.maximum(inside, 0.0), 1.0)
+        if self.within is None:
+            inside, edges = _lean(inside, self.tilts[behind]), grid.edges
+            share = edges[behind] + inside * (edges[behind + 1] - edges[behind])
+            values = value_at(grid.column, share)
+        else:
+            values = self._choose(behind, inside)
         if grid.column.spike is not None and grid.spike >= 0:
             values = np.where(place == grid.spike, grid.column.spike, values)
         return np.where(place < first, np.nan, values)
+
+    def _choose(self, behind: Places, inside: Array) -> Array:
+        """Values of these bins, who is past these shares of them."""
+        assert self.within is not None
+        # Bins have shares of 1 each, one after the other.
+        risen, homes = np.cumsum(self.within), self.grid.homes
+        at = np.searchsorted(risen, behind + inside, side="right")
+        first = np.searchsorted(homes, behind, side="left")
+        last = np.searchsorted(homes, behind, side="right") - 1
+        column = self.grid.column
+        step = 10.0 ** -(column.decimals or 0)
+        values = column.bounds[0] + step * np.minimum(np.maximum(at, first), last)
+        return np.asarray(column.snap(values))
 
     def _place(self, latents: Array) -> Places:
         if self.grid.ordered:
@@ -274,6 +321,40 @@ class Cells:
             place[chosen] = k
             open_ &= ~chosen
         return place
+
+
+def read_within(grid: Grid, shares: Array, counts: Array, sd: float, rows: float) -> Array | None:
+    """(values,) the share of each value in its bin: of piles, as noisy counts of values say; of all
+    else, as the bins' density does. None where values were not counted.
+
+    Of piles S in one bin, of which the counts are f and the density would be d, each as a share of
+    the bin's rows, the others have :math:`q = (1 - Σ_S f) / (1 - Σ_S d)` of what it says.
+
+    Args:
+        shares: (count,) of the cells; counts: (values,), and sd: of their noise; rows: in all.
+    """
+    if not len(counts):
+        return None
+    homes, column = grid.homes, grid.column
+    first, width = grid.edges[homes], np.diff(grid.edges)[homes]
+    step = 10.0 ** -(column.decimals or 0)
+    ends = np.asarray(column.bounds[0] + step * (np.arange(len(homes) + 1) - 0.5), dtype=np.float64)
+    risen = share_of(column, ends)
+    low, high = (np.clip((at - first) / width, 0.0, 1.0) for at in (risen[:-1], risen[1:]))
+    tilts = _find_tilts(grid, shares[grid.bins])[homes]
+    dense = (high - low) * (1 - tilts + tilts * (high + low))
+    there = np.maximum(rows * shares[grid.bins][homes], 1.0)
+    expected = there * dense
+    found = np.clip(counts / there, 0.0, 1.0)
+    piled = counts - expected > _PILED * np.sqrt(sd**2 + expected)
+
+    def add(each: Array) -> Array:
+        """(values,) in all, of a value's bin."""
+        return np.asarray(np.bincount(homes, each, len(grid.edges) - 1)[homes], dtype=np.float64)
+
+    left = np.maximum(1 - add(found * piled), 0.0) / np.maximum(1 - add(dense * piled), 1e-9)
+    within = np.where(piled, found, dense * left) + _LEAST_WITHIN
+    return np.asarray(within / add(within))
 
 
 def _find_tilts(grid: Grid, shares: Array) -> Array:

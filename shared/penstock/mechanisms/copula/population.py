@@ -11,7 +11,7 @@ tell of tails what noise hides in counts: margins are read once more with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,6 +26,7 @@ from penstock.mechanisms.copula.grids import (
     Grid,
     middle_of,
     place_of,
+    read_within,
 )
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
 from penstock.privacy.measurements import WholeSum
@@ -56,6 +57,9 @@ may be off: a regression knows nothing of scores."""
 
 _FLOOR, _LAST = 1e-7, 1e-3
 
+_TWICE = 2
+"""So many times the noise is on counts of values."""
+
 _SAMPLING, _MISSED = 0.3, 0.02
 """Errors of a mean and of a square that are no noise: of who is there, and of the cells' width."""
 
@@ -65,12 +69,14 @@ class Population:
     """Covariates as released: latents to coded columns.
 
     Args:
-        grids, shares: of each column, its cells and their shares; root: (D, D) of the correlation.
-        rows: how many were present, as released.
+        grids, shares: of each column, its cells and their shares; within: what is in its bins, as
+            :class:`~penstock.mechanisms.copula.grids.Cells` has it.
+        root: (D, D) of the correlation; rows: how many were present, as released.
     """
 
     grids: Sequence[Grid]
     shares: Sequence[Array]
+    within: Sequence[Array | None]
     root: Array
     rows: float
 
@@ -80,7 +86,7 @@ class Population:
 
     def draw(self, latents: Array) -> Coded:
         """(N, D) standard Gaussians to coded columns."""
-        cells = [Cells.of(g, s) for g, s in zip(self.grids, self.shares, strict=True)]
+        cells = map(Cells.of, self.grids, self.shares, self.within)
         return _decode(cells, latents @ self.root)
 
 
@@ -102,6 +108,7 @@ def count_cells(grids: Sequence[Grid], coded: Coded, present: Bools) -> list[NDA
 def fit_population(
     grids: Sequence[Grid],
     counts: Sequence[Array],
+    values: Sequence[Array],
     sd: float,
     count: float,
     coded: Coded,
@@ -116,7 +123,8 @@ def fit_population(
     """Release the moments of rows whose counts are released, and make persons like them.
 
     Args:
-        counts: of each grid's cells, noisy; sd: of their noise; count: number of rows, noisy.
+        counts: of each grid's cells, noisy; values: of the values in these, with twice the noise,
+            where they are counted; sd: of their noise; count: number of rows, noisy.
         coded: columns of length n·k; present: the same.
         radius: R; power: 2^power quasi-random persons are looked at.
         asked: numbers of which mean and square are released as they are, beside their scores.
@@ -164,7 +172,11 @@ def fit_population(
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 
-    cells = [Cells.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
+    def read_cells(j: int) -> Cells:
+        within = read_within(grids[j], shares[j], values[j], _TWICE * sd, count)
+        return Cells.of(grids[j], shares[j], within)
+
+    cells = [read_cells(j) for j in range(len(grids))]
     plain = score(_decode(cells, latents))
     own = _Pairs.of(grids, [r.grid for r in raw], latents, plain)
     correlation = _match_correlation(told, error, np.eye(latents.shape[1]), own, look)
@@ -178,10 +190,11 @@ def fit_population(
                     mine = gap[k, [-1, k]]
                     known.append(recall(r.points, shares[j], weights[k], mine, error, count))
             shares[j] = read_shares(grid, counts[j], sd, count, known)
-            cells[j] = Cells.of(grid, shares[j])
+            cells[j] = read_cells(j)
         at += grid.latents
     correlation = _match_correlation(told, error, correlation, own, look)
-    return Population(tuple(grids), tuple(shares), take_root(correlation), count)
+    within = [own.within for own in cells]
+    return Population(tuple(grids), tuple(shares), within, take_root(correlation), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +387,7 @@ def read_shares(
     return np.asarray(share / share.sum())
 
 
-def _decode(cells: Sequence[Cells], latents: Array) -> Coded:
+def _decode(cells: Iterable[Cells], latents: Array) -> Coded:
     coded, at = {}, 0
     for own in cells:
         mine = latents[:, at : at + own.grid.latents]

@@ -85,10 +85,10 @@ def fit_regression(
         raise ValueError("rows were not asked for the declared coefficients")
     theta, linear = matched.theta, model.linear
     declared = model.world.declared
-    whole = model.refer(theta, narrow=True).coefficients[:linear]
-    among = _see(model, declared, members).refer(theta, narrow=True).information
+    whole = model.refer(theta, narrow=declared).coefficients[:linear]
+    among = _see(model, declared, members).refer(theta, narrow=declared).information
     seen = _see(model, taken, members)
-    reference = seen.refer(theta, narrow=True)
+    reference = seen.refer(theta, narrow=taken)
     follows = np.zeros((linear, linear))
     both = np.ix_(taken, declared)
     follows[both] = np.linalg.solve(among[np.ix_(taken, taken)], among[both])

@@ -128,9 +128,9 @@ def tell_levels(
     mine = (matrix != 0).any(axis=0) & model.world.declared
     if not mine.any():  # the round is asked all the same
         mine[np.argmax(model.world.declared)] = True
-    world = model.refer(theta, narrow=True).coefficients[:linear]
+    world = model.refer(theta, narrow=model.world.declared).coefficients[:linear]
     at = world + np.clip(matched.coefficients - world, -_FURTHEST, _FURTHEST)
-    reference = model.refer(theta, at, narrow=True)
+    reference = model.refer(theta, at, narrow=model.world.declared)
     question = ask_some(model, matched.tails.turn(reference.information), mine)
     imagined = model.imagine(reference, question.turn)
     error = measurement.sd * levels.count / max(rows, 1.0)
@@ -202,7 +202,7 @@ def _follow_information(
     passed, far = np.zeros(len(step)), at.copy()
     for along, weight in SIMPSON:
         far[mine] = at[mine] + along * step
-        information = seen.refer(theta, far, narrow=True).information
+        information = seen.refer(theta, far, narrow=seen.world.declared).information
         passed += weight * np.diag(ask_some(seen, information, mine).information)
     # Of a row of the level, and not of any.
     persons = share * len(seen.world.design)

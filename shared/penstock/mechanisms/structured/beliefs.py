@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -9,6 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
+from penstock.mechanisms.structured.score_questions import (
+    Joined,
+    Question,
+    ask_some,
+    imagine,
+    join_questions,
+)
 
 Array = NDArray[np.float64]
 R = TypeVar("R", bound=Referred)
@@ -73,9 +81,29 @@ def drop_prior(model: OutcomeModel[R, F], belief: Belief) -> Belief:
     return Belief(np.asarray(np.linalg.solve(precision, belief.precision @ belief.mean)), precision)
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The declared coefficients, each of the regression that it is asked in: (linear,), and a
+    person's information, (linear, linear)."""
+
+    coefficients: Array
+    information: Array
+
+
+def gather(model: OutcomeModel[R, F], references: Sequence[R]) -> Gathered:
+    """From a reference of each regression."""
+    last = references[-1]
+    mean, information = last.coefficients[: model.linear].copy(), last.information.copy()
+    for regression, reference in zip(model.world.list_regressions(), references, strict=True):
+        mean[regression.asks] = reference.coefficients[: model.linear][regression.asks]
+        own = np.ix_(regression.asks, regression.asks)
+        information[own] = reference.information[own]
+    return Gathered(mean, information)
+
+
 def recall(
     model: OutcomeModel[R, F],
-    reference: R,
+    reference: Gathered,
     belief: Belief,
     informed: float,
     moved: Array | None = None,
@@ -87,10 +115,10 @@ def recall(
     """
     linear = model.linear
     doubt = np.ones(linear)
-    doubt[[j for pair in model.pairs for j in pair]] = DOUBT
+    doubt[model.tailed] = DOUBT
     covariance = np.linalg.inv(belief.precision)[:linear, :linear] * np.outer(doubt, doubt)
     covariance = covariance + _MISFIT**2 * informed * np.linalg.inv(reference.information)
-    mean = reference.coefficients[:linear]
+    mean = reference.coefficients
     mean = mean if moved is None else mean + np.where(model.world.declared, moved[:linear], 0.0)
     return Belief(mean, np.asarray(np.linalg.inv(covariance)))
 
@@ -105,17 +133,25 @@ def meet(
 ) -> Array:
     """θ near by whose world has the declared coefficients of the rows."""
     for _ in range(meetings):
-        reference = model.refer(theta, estimate, narrow=True)
-        turn = np.eye(model.entries)[:, : model.linear][:, model.world.declared]
-        found = model.imagine(reference, turn, bounded=False)
-        sd = _EXACT * np.sqrt(np.diag(reference.information)[model.world.declared] / count)
+        references, questions = list[R](), list[Question]()
+        for one in model.world.list_regressions():
+            at = estimate
+            if (one.has & ~one.asks).any():
+                # What is asked elsewhere is as the world has it beside these.
+                fitted = model.refer(theta, narrow=one.has).coefficients[: model.linear]
+                at = np.where(one.asks, estimate, fitted)
+            references.append(model.refer(theta, at, narrow=one.has))
+            questions.append(ask_some(model, references[-1].information, one.asks, one.has))
+        question = join_questions(questions)
+        found = imagine(model, references, question, bounded=False)
+        sd = _EXACT * np.sqrt(np.diag(question.information) / count)
         theta, _ = solve(model, found, np.zeros(len(sd)), sd, theta, belief)
     return theta
 
 
 def solve(
     model: OutcomeModel[R, F],
-    found: F,
+    found: Joined[F],
     goal: Array,
     sd: Array,
     theta: Array,
@@ -128,7 +164,7 @@ def solve(
         off = (goal - mean) / sd
         return 0.5 * float(off @ off) + belief.value(at)
 
-    mean, slopes = model.look(theta, found), model.slopes(theta, found)
+    mean, slopes = found.look(model, theta), found.slopes(model, theta)
     now, damping, accepted = value(mean, theta), _FIRST_DAMPING, 0
     for _ in range(_STEPS):
         weighed = slopes / sd[:, None] ** 2
@@ -136,14 +172,14 @@ def solve(
         pull = weighed.T @ (goal - mean) - belief.slope(theta)
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
         there = theta + step
-        seen = model.look(there, found)
+        seen = found.look(model, there)
         if (then := value(seen, there)) < now:
             small = now - then < _SMALL
             theta, mean, now, damping = there, seen, then, damping * _EASED
             if small:
                 break
             if accepted % _FRESH == 0:
-                slopes = model.slopes(theta, found)
+                slopes = found.slopes(model, theta)
             accepted += 1
         else:
             damping *= _STIFFENED

@@ -6,14 +6,14 @@ tails are a little off has too much or too little, and Newton's step would be to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.beliefs import Belief
+from penstock.mechanisms.structured.beliefs import Belief, gather
 from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
 from penstock.mechanisms.structured.score_questions import Question
 
@@ -99,7 +99,7 @@ Step = tuple[Array, Array, Array]
 
 def correct(
     model: OutcomeModel[R, F],
-    reference: R,
+    references: Sequence[R],
     tails: Tails,
     go: Callable[[Tails, Question, Array], Step],
     question: Question,
@@ -117,17 +117,18 @@ def correct(
     terms, of = question.terms, len(question.terms)
     step, turned, missed = go(tails, question, (told - seen)[:of])
     covariance = (turned * error[:of] ** 2) @ turned.T + np.diag(missed**2)
-    mean, precision = reference.coefficients[: model.linear].copy(), np.zeros((model.linear,) * 2)
+    mean, precision = gather(model, references).coefficients, np.zeros((model.linear,) * 2)
     mean[terms] += step
     precision[np.ix_(terms, terms)] = np.linalg.inv(covariance)
     return Belief(mean, precision)
 
 
 def take_step(
-    model: OutcomeModel[R, F], reference: R, tails: Tails, question: Question, off: Array
+    model: OutcomeModel[R, F], references: Sequence[R], tails: Tails, question: Question, off: Array
 ) -> Step:
     """Newton's, from the score (terms,)."""
-    turned = _turn_over(model, question, tails.turn(reference.information))
+    each = [tails.turn(reference.information) for reference in references]
+    turned = _turn_over(model, question, each)
     step = np.clip(turned @ off, -_LONGEST, _LONGEST)
     return step, turned, _BENT * step**2
 
@@ -135,29 +136,37 @@ def take_step(
 def take_step_along(
     theta: Array,
     model: OutcomeModel[R, F],
-    reference: R,
+    references: Sequence[R],
     tails: Tails,
     question: Question,
     off: Array,
 ) -> Step:
     r"""b with :math:`\int I = u`, along the line from the reference: where risks rise with a
     column's tail, so does the information, and Newton's step down is far too short."""
-    step, turned, _ = take_step(model, reference, tails, question, off)
-    mean, terms = reference.coefficients[: model.linear], question.terms
+    step, turned, _ = take_step(model, references, tails, question, off)
+    means, terms = (
+        [reference.coefficients[: model.linear] for reference in references],
+        question.terms,
+    )
     for _ in range(_TURNS):
-        passed = np.zeros_like(reference.information)
+        passed = [np.zeros_like(reference.information) for reference in references]
         for share, weight in SIMPSON:
-            at = mean.copy()
-            at[terms] += share * step
-            passed += weight * model.refer(theta, at, narrow=True).information
-        turned = _turn_over(model, question, tails.turn(passed))
+            for one, total, mean in zip(model.world.list_regressions(), passed, means, strict=True):
+                at = mean.copy()
+                at[terms] += share * np.where(one.asks[terms], step, 0.0)
+                total += weight * model.refer(theta, at, narrow=one.has).information
+        turned = _turn_over(model, question, [tails.turn(each) for each in passed])
         step = (step + np.clip(turned @ off, -_LONGEST, _LONGEST)) / 2
     return step, turned, _BENT_ALONG * np.abs(step)
 
 
-def _turn_over(model: OutcomeModel[R, F], question: Question, information: Array) -> Array:
+def _turn_over(
+    model: OutcomeModel[R, F], question: Question, informations: Sequence[Array]
+) -> Array:
     """(terms, terms) what a step is of the score, by the information along it."""
     terms, of = question.terms, len(question.terms)
-    slopes = question.turn[: model.linear, :of].T @ information
-    own = slopes[:, terms]
+    own = np.zeros((of, of))
+    regressions = model.world.list_regressions()
+    for one, turn, information in zip(regressions, question.turns, informations, strict=True):
+        own += (turn[: model.linear, :of].T @ information)[:, terms] * one.asks[terms]
     return np.asarray(np.linalg.inv(own + 1e-3 * np.diag(np.diag(own))))

@@ -37,6 +37,7 @@ class Drawn:
             strata and subgroups among them; none where no estimand does.
         extras: products, splines and subgroups themselves.
         levels: those of its own that estimands ask about, each against the first; most have none.
+        plain: columns that estimands ask for without any of the extras in their regressions.
         contrasts: how many coefficients each column of the design has: of every level but the
             first where they are asked about one by one, else 1.
         exposure: of a count whose estimands are of rates, the column of which it is per unit; else
@@ -54,6 +55,7 @@ class Drawn:
     strata: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     contrasts: int = 1
+    plain: tuple[str, ...] = ()
 
     @property
     def lasting(self) -> bool:
@@ -132,6 +134,7 @@ def _declare(column: Column, asked: Sequence[Estimand]) -> Drawn:
         strata,
         tuple(levels),
         len(column.levels) - 1 if regression.names_level else 1,
+        tuple(dict.fromkeys(e.term for e in asked if not list_extras([e]))),
     )
 
 

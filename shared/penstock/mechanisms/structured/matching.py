@@ -28,14 +28,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.beliefs import DOUBT, Belief, drop_prior, meet, recall, solve
+from penstock.mechanisms.structured.beliefs import (
+    DOUBT,
+    Belief,
+    drop_prior,
+    gather,
+    meet,
+    recall,
+    solve,
+)
 from penstock.mechanisms.structured.corrections import Tails, correct, take_step, take_step_along
 from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred, World
 from penstock.mechanisms.structured.score_clipping import (
@@ -49,6 +57,7 @@ from penstock.mechanisms.structured.score_questions import (
     ask_all,
     ask_asked,
     ask_curvatures,
+    imagine,
     list_pairs,
 )
 from penstock.privacy.measurements import WholeSum
@@ -159,27 +168,34 @@ def ask_outcome(
         model = copy(model)
         # No table is drawn, which would lack what these levels have to do with the outcome.
         model.sparing = True
+        # Answers are turned from one regression of all declared columns to their own afterwards.
+        model.world = replace(model.world, regressions=())
         model.pairs = list_pairs(model, rounds[EXPLORED])
     belief = Belief(model.start(), model.prior())
     theta = belief.mean
     tails = Tails(np.ones(model.linear), np.full((model.linear,) * 2, np.nan))
+    regressions = model.world.list_regressions()
     estimate: Belief | None = None
     plain: Belief | None = None
     for number, measurement in enumerate(rounds):
         last, curved = number >= EXPLORED, bent and number == EXPLORED
-        reference = model.refer(theta, narrow=last)
+        if last:
+            references = [model.refer(theta, narrow=one.has) for one in regressions]
+            gathered = gather(model, references)
+        else:
+            references = [model.refer(theta)]
         sd = _MODEL_ERROR if measurement is None else measurement.sd / count
         sd = float(np.hypot(sd, _MODEL_ERROR))
         if curved:
-            question = ask_curvatures(model, reference.information)
+            question = ask_curvatures(model, gathered.information)
         elif last:
-            question = ask_asked(model, tails.turn(reference.information))
+            question = ask_asked(model, [tails.turn(one.information) for one in references])
             # Who asks for curvatures apart needs no more of them.
             question = question.drop(range(len(question.pairs))) if bent else question
         else:
-            question = ask_all(model, reference.information, number > 0)
-        chances, found = model.chances(theta), model.imagine(reference, question.turn)
-        reach = _REACH if not model.pairs else LAST_TAILS if last else _FIRST_TAILS
+            question = ask_all(model, references[0].information, number > 0)
+        chances, found = model.chances(theta), imagine(model, references, question)
+        reach = _REACH if not model.tailed else LAST_TAILS if last else _FIRST_TAILS
         # Who has a rare event tells most, and lies furthest out.
         reach = 1 - (1 - reach) * min(1.0, _TELLING * model.inform(theta))
         sizes = Sizes.of(found, chances)
@@ -187,29 +203,32 @@ def ask_outcome(
         if not curved and len(useless := question.list_useless(sd / weights)):
             gone = question.places(useless)
             question, sizes = question.drop(useless), sizes.drop(gone)
-            found = model.imagine(reference, question.turn)
+            found = imagine(model, references, question)
             weights = sizes.choose_weights(question.importance, reach)
         missed = np.zeros(weights.shape)
         if last and not curved:
             unseen = doubt_tails(model.world, question) if bent else _UNSEEN
             weights, missed = weigh_reach(sizes, question, sd, unseen)
-        scores = (model.scores(reference, design, coded) @ question.turn) * weights
+        scores = np.zeros((len(design), len(weights)))
+        for reference, turn in zip(references, question.turns, strict=True):
+            scores += model.scores(reference, design, coded) @ turn
+        scores *= weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
         found = found.shorten(weights)
         if last:
-            seen, errors = model.look(theta, found), np.hypot(sd / weights, missed)
+            seen, errors = found.look(model, theta), np.hypot(sd / weights, missed)
             given = (question, told / weights, seen / weights, errors)
-            tails = tails.learn(reference.information, *given, _CURVED_APART if bent else _CURVED)
+            tails = tails.learn(gathered.information, *given, _CURVED_APART if bent else _CURVED)
             if curved:
                 continue
             if estimate is None or plain is None:
                 informed = model.inform(theta)
-                estimate = recall(model, reference, belief, informed)
+                estimate = recall(model, gathered, belief, informed)
                 free = drop_prior(model, belief)
-                plain = recall(model, reference, free, informed, free.mean - belief.mean)
+                plain = recall(model, gathered, free, informed, free.mean - belief.mean)
                 plain = Belief(plain.mean, plain.precision / DOUBT**2)
             go = partial(take_step_along, theta) if bent else take_step
-            found_by = correct(model, reference, tails, partial(go, model, reference), *given)
+            found_by = correct(model, references, tails, partial(go, model, references), *given)
             estimate = estimate.yield_to(found_by).join(found_by)
             plain = plain.yield_to(found_by).join(found_by)
             meetings = _MEETINGS if number + 1 == len(rounds) else 1

@@ -198,7 +198,7 @@ def most_score(grids: Sequence[Grid], outcome: Drawn) -> int:
     own = BLOCKS + linear if outcome.lasting else count_own(outcome.regression)
     own += strata * count_deviations(strata)
     columns = outcome.contrasts * most_columns(grids, outcome.extras, outcome.twice)
-    return columns + own + most_pairs(grids, outcome.named)
+    return columns + own + most_pairs(grids, outcome.named, outcome.extras, outcome.plain)
 
 
 def most_scores(schema: Schema, outcomes: Sequence[Drawn]) -> int:

@@ -25,7 +25,7 @@ from penstock.mechanisms.structured.interactions import (
     count_columns,
     make_further,
 )
-from penstock.mechanisms.structured.outcomes.protocol import World
+from penstock.mechanisms.structured.outcomes.protocol import Regression, World
 from penstock.mechanisms.structured.strata import Strata, make_strata
 from penstock.questions.grammar import Spline
 from penstock.schema import Coded, Column
@@ -40,7 +40,7 @@ bend columns for tails that noise made."""
 _TAILED = 2.8
 """The same, of columns of which rows are asked how much they tell: by their curvatures."""
 
-_MOST_CURVED = 4
+_MOST_CURVED, _MOST_CROSSED = 4, 8
 
 _MOST_BENT = 15.0
 
@@ -86,6 +86,8 @@ class Design:
         fixed: (columns,) coefficients that the declared regression has without estimating them: of
             an exposure's logarithm, 1 in its own units.
         wide: (columns,) how wide a coefficient is believed where levels are spared, beside others.
+        plain: (columns,) which of them are asked for, or adjusted for, in a regression without what
+            is made of others; none where there is no such regression.
         strata: that have baselines of their own, so that their columns are not in the regression.
     """
 
@@ -99,6 +101,7 @@ class Design:
     curved: tuple[int, ...]
     fixed: Array
     wide: Array
+    plain: Bools
     strata: Strata | None = None
 
     @property
@@ -112,7 +115,7 @@ class Design:
     def see(self, persons: Coded) -> World:
         """The quasi-random persons, as an outcome's model sees them."""
         design, complete = self.of(persons)
-        pairs = list(combinations_with_replacement(self.curved, 2))
+        pairs = [*combinations_with_replacement(self.curved, 2), *self._list_crossed()]
         mains = self.declared.copy()
         mains[[] if self.strata is None else self.strata.places] = False
         named = np.append(mains, np.ones(len(self.further), dtype=np.bool_))
@@ -120,7 +123,34 @@ class Design:
         there = complete.astype(np.float64)
         fixed = np.append(self.fixed, np.zeros(len(self.further)))
         wide = np.append(self.wide, np.ones(len(self.further)))
-        return World(design, self.linear, self.importance, declared, pairs, there, fixed, wide)
+        apart = self._part(declared)
+        return World(
+            design, self.linear, self.importance, declared, pairs, there, fixed, wide, apart
+        )
+
+    def _list_crossed(self) -> list[tuple[int, int]]:
+        """What is made of a column that is asked in another regression, and that column: rows'
+        product goes with it where they bend, and the population's does not."""
+        crossed = [
+            (j, at)
+            for at, further in enumerate(self.further, start=len(self.columns))
+            for j in further.parents
+            if j < len(self.columns) and self.plain[j]
+        ]
+        return crossed[:_MOST_CROSSED]
+
+    def _part(self, declared: Bools) -> tuple[Regression, ...]:
+        """That of the main effects, and that of all declared columns, where both are asked for."""
+        plain = declared & np.append(self.plain, np.zeros(len(self.further), dtype=np.bool_))
+        if not plain.any() or not self.further:
+            return ()
+        mains = declared & (np.arange(self.linear) < len(self.columns))
+        parents = [j for further in self.further for j in further.parents]
+        beside = plain & np.isin(np.arange(self.linear), parents)
+        return (
+            Regression(mains, plain, np.zeros_like(plain)),
+            Regression(declared, declared & ~plain, beside),
+        )
 
     def of(self, coded: Coded) -> tuple[Array, Bools]:
         """(N, width) and who has all declared covariates, and the exposure; what is missing counts
@@ -154,11 +184,17 @@ def most_columns(grids: Sequence[Grid], extras: Sequence[Extra] = (), twice: int
     return most_linear(grids, extras, twice) + sum(grid.numeric for grid in grids)
 
 
-def most_pairs(grids: Sequence[Grid], declared: Collection[str]) -> int:
+def most_pairs(
+    grids: Sequence[Grid],
+    declared: Collection[str],
+    extras: Sequence[Extra],
+    plain: Collection[str],
+) -> int:
     """The most pairs of columns of which curvatures are asked."""
     numbers = sum(grid.numeric and grid.column.name in declared for grid in grids)
     most = min(numbers, _MOST_CURVED)
-    return most * (most + 1) // 2
+    crossed = _MOST_CROSSED if extras and plain else 0
+    return most * (most + 1) // 2 + crossed
 
 
 def most_linear(grids: Sequence[Grid], extras: Sequence[Extra] = (), twice: int = 0) -> int:
@@ -179,6 +215,7 @@ def make_design(
     extras: Sequence[Extra] = (),
     exposure: str = "",
     strata: Sequence[str] = (),
+    plain: Collection[str] = (),
 ) -> Design:
     """The design of these columns, on persons drawn from the population.
 
@@ -187,6 +224,7 @@ def make_design(
             adjust for; extras: what else stands in their regressions.
         exposure: the column whose logarithm the declared regression has with coefficient 1.
         strata: names of the columns whose levels have baselines of their own.
+        plain: names of terms that are asked for in a regression without extras.
     """
     columns, named, mean, spread, bends, weights, curved, wide = [], [], [], [], [], [], [], []
     declared = {*terms, *adjusted}
@@ -217,7 +255,7 @@ def make_design(
                 curved.append(((rank, -far), len(columns) - 1))
             if far > _SKEWED:
                 bends.append((len(columns) - 1, _bend(column.name, known, linear)))
-    plain = Design(
+    alone = Design(
         tuple(columns),
         np.array(named, dtype=np.bool_),
         np.array(mean),
@@ -228,13 +266,14 @@ def make_design(
         tuple(sorted(j for _, j in sorted(curved)[:_MOST_CURVED])),
         np.where([main.exposure for main in columns], spread, 0.0),
         np.array(wide),
+        np.array([column.name in plain for column in columns], dtype=np.bool_),
         make_strata(strata, grids, columns, np.array(mean), np.array(spread)),
     )
-    further = make_further(grids, columns, extras, persons, plain.of(persons)[0])
+    further = make_further(grids, columns, extras, persons, alone.of(persons)[0])
     more = [_IMPORTANCE[0] if one.asked else _IMPORTANCE[1] for one in further]
     last = [_BENT_IMPORTANCE * weights[j] for j, _ in bends]
     return replace(
-        plain,
+        alone,
         further=tuple(further),
         bends=tuple(bends),
         importance=np.array([*weights, *more, *last]),

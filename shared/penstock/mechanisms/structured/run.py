@@ -282,6 +282,7 @@ def fit(
     population = fit_population(
         grids,
         counts.cells[: len(grids)],
+        counts.values[: len(grids)],
         counts.sd,
         counts.rows,
         coded,
@@ -330,7 +331,14 @@ def _fit_outcome(
     """
     drawn = plan.outcomes[index]
     given = list_given(schema, plan.outcomes, index)
-    declared = (drawn.terms, drawn.adjusted, drawn.extras, drawn.exposure, drawn.strata)
+    declared = (
+        drawn.terms,
+        drawn.adjusted,
+        drawn.extras,
+        drawn.exposure,
+        drawn.strata,
+        drawn.plain,
+    )
     design = make_design(given, persons, *declared)
     column, world, (z, complete) = schema[drawn.column], design.see(persons), design.of(coded)
 
@@ -355,7 +363,7 @@ def _fit_outcome(
     # Durations are last, so that an outcome's counts follow those of all that is given.
     grid, cells = make_grid(column), counts.cells[len(given)]
     gone = float(cells[grid.missing]) if column.nullable else 0.0
-    support = Support.read(grid, cells, counts.sd)
+    support = Support.read(grid, cells, counts.sd, counts.values[len(given)])
     if drawn.regression in CONTRASTED:
         asked = [column.levels.index(level) for level in drawn.levels]
         return match(Contrasts(support, world, asked), gone, column)

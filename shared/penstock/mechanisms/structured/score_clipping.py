@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.outcomes.protocol import LEAST_INFORMATION, Imagined
+from penstock.mechanisms.structured.outcomes.protocol import LEAST_INFORMATION
 from penstock.mechanisms.structured.score_questions import Question
 from penstock.mechanisms.tables.moments import clip_rows, row_unit, whole_vectors
 from penstock.privacy.measurements import WholeSum
@@ -45,6 +46,13 @@ UNIT = row_unit(1.0)
 """Of the whole numbers that a sum is made of."""
 
 
+class _Laid(Protocol):
+    """Scores of persons, of one reference or of several."""
+
+    def lay_out(self, every: int = 1) -> Array:
+        """(outcomes, N / every, q) of some persons."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """How large the entries of some persons' scores are.
@@ -57,7 +65,7 @@ class Sizes:
     chances: Array
 
     @classmethod
-    def of(cls, imagined: Imagined, chances: Array) -> Sizes:
+    def of(cls, imagined: _Laid, chances: Array) -> Sizes:
         sparse = chances[::_SPARSE].T.ravel()
         laid = np.moveaxis(imagined.lay_out(_SPARSE), 2, 0)
         return cls(np.abs(laid, out=laid).reshape(-1, len(sparse)), sparse)

@@ -51,7 +51,19 @@ def setting() -> Setting:
     there, grids = np.ones(6000, dtype=np.bool_), [make_grid(c) for c in COLUMNS]
     counts = [c.astype(float) for c in count_cells(grids, rows, there)]
     population = fit_population(
-        grids, counts, 0.0, 6000.0, rows, there, 1, None, 4.0, 10, ["nodes"], SeededNoise(0)
+        grids,
+        counts,
+        [np.zeros(0)] * len(grids),
+        0.0,
+        6000.0,
+        rows,
+        there,
+        1,
+        None,
+        4.0,
+        10,
+        ["nodes"],
+        SeededNoise(0),
     )
     persons = population.draw(quasi_random(population.latents, 10))
     design = make_design(population.grids, persons, ["nodes", "treated"], ["age"])

@@ -40,6 +40,7 @@ from penstock.mechanisms.structured.strata import Strata
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 _MOST_DEVIATIONS = 80
 """Of a duration: each is an entry of every score."""
@@ -138,9 +139,9 @@ class Stratified(Survival):
     # -- the declared regression -------------------------------------------------------------------
 
     def _newton(
-        self, z: Array, at: Array, exposed: Array, happened: Array, narrow: bool
+        self, z: Array, at: Array, exposed: Array, happened: Array, narrow: Bools | None
     ) -> tuple[Array, Array]:
-        if not narrow:
+        if narrow is None:
             return super()._newton(z, at, exposed, happened, narrow)
         score, information = np.zeros(len(at)), np.zeros((len(at), len(at)))
         for _, some in self._groups:
@@ -149,7 +150,9 @@ class Stratified(Survival):
             score, information = score + found[0], information + found[1]
         return score, information
 
-    def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Reference:
+    def refer(
+        self, theta: Array, at: Array | None = None, narrow: Bools | None = None
+    ) -> Reference:
         common = super().refer(theta, at, narrow)
         each = [common] * (self._count + 1)
         happened, exposed = self._expect(theta)
@@ -161,7 +164,7 @@ class Stratified(Survival):
             here, means = expected[:, some], common.means
             total = here.sum(axis=1) + few * at_risk
             hazard = (happened[:, some].sum(axis=1) + few * events) / total
-            if narrow:
+            if narrow is not None:
                 means = (here @ self._design[some] + few * sums) / total[:, None]
             each[number] = replace(common, hazard=hazard, means=means)
         return replace(common, each=tuple(each))

@@ -15,7 +15,7 @@ Tails of columns are not asked for: rows' curvatures would be of each pair of le
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +34,7 @@ from penstock.questions.fits.newton import maximise
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Places = NDArray[np.intp]
 
 _PRIOR, _BEND_PRIOR = 1.0, 0.3
@@ -72,13 +73,20 @@ class Crossed:
     expected: Array
     kept: Array
 
-    def shorten(self, weights: Array) -> Crossed:
-        """Each entry times its weight, and then all vectors at most of length 1."""
-        a, e = self.by_level * weights, self.expected * weights
+    def weigh(self, weights: Array) -> Crossed:
+        """Each entry times its weight."""
+        return replace(self, by_level=self.by_level * weights, expected=self.expected * weights)
+
+    def square(self) -> list[Array]:
+        """Squared lengths, (N, c)."""
+        a, e = self.by_level, self.expected
         own = np.einsum("nq,nq->n", e, e)
         beside = np.einsum("knq,knq->nk", a, a) - 2 * np.einsum("knq,nq->nk", a, e)
-        square = own[:, None] + np.column_stack([np.zeros(len(own)), beside])
-        return Crossed(a, e, self.kept / np.sqrt(np.maximum(square, 1.0)))
+        return [own[:, None] + np.column_stack([np.zeros(len(own)), beside])]
+
+    def shorten(self, squares: Sequence[Array]) -> Crossed:
+        """Vectors of which these are the squared lengths at most of length 1."""
+        return replace(self, kept=self.kept / np.sqrt(np.maximum(squares[0], 1.0)))
 
     def sum_persons(self, weights: Array) -> Array:
         """(N, q) Σ over levels, weighted."""
@@ -120,6 +128,7 @@ class Contrasts(Counted[Lines, Crossed]):
             pairs=(),
             fixed=np.tile(world.fixed, m),
             wide=np.tile(world.wide, m),
+            regressions=tuple(one.repeat(m) for one in world.regressions),
         )
         super().__init__(support, wide, np.zeros((0, m + 1)))
         self.coefficients = m * width
@@ -180,7 +189,7 @@ class Contrasts(Counted[Lines, Crossed]):
 
     # -- the declared regression -------------------------------------------------------------------
 
-    def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Lines:
+    def refer(self, theta: Array, at: Array | None = None, narrow: Bools | None = None) -> Lines:
         chances, m, n = self.chances(theta), self._levels, len(self._design)
         whole = float(self.world.complete.sum())
         # Of nobody there are levels all the same.

@@ -244,16 +244,20 @@ class Courses:
     bends: Sequence[Bend]
     kept: Ways
 
-    def shorten(self, weights: Array) -> Courses:
-        """Each entry times its weight, and then all vectors at most of length 1."""
+    def weigh(self, weights: Array) -> Courses:
+        """Each entry times its weight."""
         events, bends = self.events.weigh(weights), [bend.weigh(weights) for bend in self.bends]
         losses = None if self.losses is None else self.losses.weigh(weights)
-        happened, other, ended = events.square()
+        return replace(self, events=events, losses=losses, bends=bends)
+
+    def square(self) -> list[Array]:
+        """Squared lengths of those who have an event, who are lost, (K, N), and at the end."""
+        happened, other, ended = self.events.square()
         lost = other
-        if losses is not None:
-            left, nothing, gone = losses.square()
+        if self.losses is not None:
+            left, nothing, gone = self.losses.square()
             happened, lost, ended = happened + nothing, other + left, ended + gone
-        found = [(*bend.values(), bend.entries) for bend in bends]
+        found = [(*bend.values(), bend.entries) for bend in self.bends]
         for at, (left_at, end, one) in enumerate(found):
             for twice, (left_by, end_by, two) in enumerate(found[: at + 1]):
                 share = (1 if twice == at else 2) * float(one @ two)
@@ -261,8 +265,12 @@ class Courses:
                     square = share * left_at * left_by
                     happened, lost = happened + square, lost + square
                     ended = ended + share * end * end_by
-        factors = Ways(*(1 / np.sqrt(np.maximum(s, 1.0)) for s in (happened, lost, ended)))
-        return Courses(events, losses, bends, self.kept.times(factors))
+        return [happened, lost, ended]
+
+    def shorten(self, squares: Sequence[Array]) -> Courses:
+        """Vectors of which these are the squared lengths at most of length 1."""
+        factors = Ways(*(1 / np.sqrt(np.maximum(s, 1.0)) for s in squares))
+        return replace(self, kept=self.kept.times(factors))
 
     def look(self, chances: Ways) -> Array:
         """(q,) Σ over persons of what is expected."""
@@ -342,9 +350,21 @@ class Divided:
 
     parts: Sequence[tuple[Places, Courses]]
 
-    def shorten(self, weights: Array) -> Divided:
+    def weigh(self, weights: Array) -> Divided:
+        """As :meth:`Courses.weigh`."""
+        return Divided([(some, part.weigh(weights)) for some, part in self.parts])
+
+    def square(self) -> list[Array]:
+        """As :meth:`Courses.square`, of one part after the other."""
+        return [square for _, part in self.parts for square in part.square()]
+
+    def shorten(self, squares: Sequence[Array]) -> Divided:
         """As :meth:`Courses.shorten`."""
-        return Divided([(some, part.shorten(weights)) for some, part in self.parts])
+        each = len(squares) // len(self.parts)
+        own = [squares[at : at + each] for at in range(0, len(squares), each)]
+        return Divided(
+            [(some, part.shorten(s)) for (some, part), s in zip(self.parts, own, strict=True)]
+        )
 
     def look(self, chances: Ways) -> Array:
         """As :meth:`Courses.look`."""

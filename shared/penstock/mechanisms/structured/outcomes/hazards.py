@@ -42,6 +42,7 @@ from penstock.mechanisms.structured.outcomes.protocol import LEAST_INFORMATION, 
 from penstock.schema import Coded, Column
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 INTERVALS, BLOCKS = 16, 4
 """Intervals of the baseline; blocks of them that scores correct."""
@@ -342,7 +343,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
     # -- the declared regression -------------------------------------------------------------------
 
     def _newton(
-        self, z: Array, at: Array, exposed: Array, happened: Array, narrow: bool
+        self, z: Array, at: Array, exposed: Array, happened: Array, narrow: Bools | None
     ) -> tuple[Array, Array]:
         """Score (q,) and information (q, q) of the regression of all persons."""
         return _newton(z, at, exposed, happened, happened.sum(axis=1))
@@ -357,7 +358,9 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
         exposed = world.stays * self.world.complete
         return exposed * world.events, exposed * self._width[:, None]
 
-    def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Reference:
+    def refer(
+        self, theta: Array, at: Array | None = None, narrow: Bools | None = None
+    ) -> Reference:
         world, (_, _, gamma) = self._make_world(theta), self._of(theta)
         happened, exposed = self._expect(theta)
         linear, taken = self.linear, self.world.taken(narrow)

@@ -28,6 +28,7 @@ from penstock.questions.fits.newton import maximise
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Places = NDArray[np.intp]
 
 _PRIOR = 1.0
@@ -101,7 +102,7 @@ class Proportional(Tilting[Cuts]):
 
     # -- the declared regression -------------------------------------------------------------------
 
-    def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Cuts:
+    def refer(self, theta: Array, at: Array | None = None, narrow: Bools | None = None) -> Cuts:
         chances, there = self.chances(theta), self.world.complete
         taken, n = self.world.taken(narrow), len(there)
         whole = float(there.sum())

@@ -48,11 +48,36 @@ class Imagined(Protocol):
     """Sums of entries of a score, of every quasi-random person and whatever may come of them:
     N · outcomes vectors of length q, which nobody lays out where there is a shorter way."""
 
-    def shorten(self, weights: Array) -> Self:
-        """Each entry times its weight, (q,), and then all vectors at most of length 1."""
+    def weigh(self, weights: Array) -> Self:
+        """Each entry times its weight, (q,)."""
+
+    def square(self) -> list[Array]:
+        """Squared lengths of all vectors, in arrays whose shapes hang on persons alone."""
+
+    def shorten(self, squares: Sequence[Array]) -> Self:
+        """All vectors at most of length 1, of which these are the squared lengths."""
 
     def lay_out(self, every: int = 1) -> Array:
         """(outcomes, N / every, q) of some persons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """One of those that the study's estimands are asked in.
+
+    Attributes:
+        has: (linear,) which columns; asks: (linear,) the coefficients that are asked in this one;
+            beside: (linear,) what these are made of, and what is asked in another one: rows tell
+            how much both have in common.
+    """
+
+    has: Bools
+    asks: Bools
+    beside: Bools
+
+    def repeat(self, times: int) -> Regression:
+        """The same, one after the other."""
+        return Regression(*(np.tile(each, times) for each in (self.has, self.asks, self.beside)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +88,8 @@ class World:
         design: (N, width) of the persons, of which the first ``linear`` columns are no bends;
             importance: (width,) of each beside the others: 1 of what is asked.
         declared: (linear,) which of those the study's own regressions have.
+        regressions: of the declared columns, each that has coefficients that are asked in it; none:
+            one of them all.
         pairs: of linear columns with tails, of which rows are asked the curvature, too.
         complete: (N,) 1 of who has all declared covariates; others have no part, as rows have none.
         fixed: (linear,) coefficients that the study's own regressions have unasked: an exposure's.
@@ -78,12 +105,18 @@ class World:
     complete: Array
     fixed: Array
     wide: Array
+    regressions: tuple[Regression, ...] = ()
 
-    def taken(self, narrow: bool) -> Array:
-        """(linear,) 1 of the columns that a reference has: all, or the declared ones."""
-        return np.where(self.declared | (not narrow), 1.0, 0.0)
+    def list_regressions(self) -> tuple[Regression, ...]:
+        """At least one. Each declared coefficient is asked in one of them."""
+        nothing = np.zeros(self.linear, dtype=np.bool_)
+        return self.regressions or (Regression(self.declared, self.declared, nothing),)
 
-    def held(self, narrow: bool) -> Array:
+    def taken(self, narrow: Bools | None) -> Array:
+        """(linear,) 1 of the columns that a reference has: all, or those of one regression."""
+        return np.ones(self.linear) if narrow is None else np.where(narrow, 1.0, 0.0)
+
+    def held(self, narrow: Bools | None) -> Array:
         """(linear,) coefficients of columns that a reference has, and does not estimate."""
         return self.fixed * (1 - self.taken(narrow))
 
@@ -135,6 +168,11 @@ class OutcomeModel(ABC, Generic[Reference, Found]):
         return self.world.wide if self.sparing else np.ones(self.linear)
 
     @property
+    def tailed(self) -> list[int]:
+        """Columns of which rows are asked how much they tell by themselves."""
+        return [one for one, other in self.pairs if one == other]
+
+    @property
     def asked(self) -> Array:
         """The world's importance; 0 of what is spared."""
         spared = np.zeros(len(self.world.importance), dtype=np.bool_)
@@ -174,11 +212,13 @@ class OutcomeModel(ABC, Generic[Reference, Found]):
         """
 
     @abstractmethod
-    def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Reference:
+    def refer(
+        self, theta: Array, at: Array | None = None, narrow: Bools | None = None
+    ) -> Reference:
         """A regression that is fitted to the world of θ, or has these coefficients.
 
         Args:
-            narrow: of the declared columns alone, as the study asks; of all linear ones without.
+            narrow: (linear,) of these columns alone, as the study asks; of all linear ones without.
         """
 
     @abstractmethod

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from penstock.mechanisms.copula.densities import estimate_density
-from penstock.mechanisms.copula.grids import Grid, draw_values, middle_of
+from penstock.mechanisms.copula.grids import Grid, draw_values, middle_of, read_within
 
 Array = NDArray[np.float64]
 
@@ -43,7 +43,8 @@ class Support:
     """A column's counted distribution.
 
     Args:
-        grid: of the column; cells: shares of its cells, of rows in which it is not missing.
+        grid: of the column; cells: shares of its cells, of rows in which it is not missing; within:
+            what is in them, as :class:`~penstock.mechanisms.copula.grids.Cells` has it.
         cuts: (c + 1,) from 0 to 1, where its distribution function is cut.
         values: (c,) what the parts stand for.
         hidden: (2, c) how far a part is above, and below, the values of which counts tell; there
@@ -53,27 +54,34 @@ class Support:
 
     grid: Grid
     cells: Array
+    within: Array | None
     cuts: Array
     values: Array
     hidden: Array
     error: float
 
     @classmethod
-    def read(cls, grid: Grid, counts: Array, sd: float) -> Support:
-        """From noisy counts of the grid's cells, (count,)."""
+    def read(cls, grid: Grid, counts: Array, sd: float, told: Array | None = None) -> Support:
+        """From noisy counts of the grid's cells, (count,).
+
+        Args:
+            told: (values,) counts of values, with twice the noise; none, or None: not counted.
+        """
         cells, seen = _read_shares(grid, counts, sd)
         error = sd / max(float(counts.sum()), 1.0)
         if grid.column.kind in _LEVELS:
             values = np.arange(len(grid.column.levels), dtype=np.float64)
             cuts = np.append(0.0, np.cumsum(cells[grid.count - len(values) :]))
             cuts[-1] = 1.0
-            return cls(grid, cells, cuts, values, np.zeros((2, len(values))), error)
-        cuts = _cut(grid, cells)
+            return cls(grid, cells, None, cuts, values, np.zeros((2, len(values))), error)
+        cuts, within = _cut(grid, cells), None
+        if told is not None:
+            within = read_within(grid, cells, told, 2 * sd, max(float(counts.sum()), 1.0))
         inside = cuts[:-1, None] + np.diff(cuts)[:, None] * (np.arange(_WITHIN) + 0.5) / _WITHIN
-        values = _draw(grid, cells, inside.ravel()).reshape(inside.shape).mean(axis=1)
+        values = _draw(grid, cells, inside.ravel(), within).reshape(inside.shape).mean(axis=1)
         hidden = np.maximum([values - seen[1], seen[0] - values], 0.0)
         hidden[:, values == grid.column.spike] = 0.0
-        return cls(grid, cells, cuts, values, hidden, error)
+        return cls(grid, cells, within, cuts, values, hidden, error)
 
     @property
     def shares(self) -> Array:
@@ -85,11 +93,11 @@ class Support:
         if self.grid.column.kind in _LEVELS:
             return self.values[place]
         at = self.cuts[place] + inside * self.shares[place]
-        return _draw(self.grid, self.cells, at)
+        return _draw(self.grid, self.cells, at, self.within)
 
 
-def _draw(grid: Grid, cells: Array, at: Array) -> Array:
-    return draw_values(grid, cells, ndtri(at)[:, None])
+def _draw(grid: Grid, cells: Array, at: Array, within: Array | None) -> Array:
+    return draw_values(grid, cells, ndtri(at)[:, None], within)
 
 
 def _read_shares(grid: Grid, counts: Array, sd: float) -> tuple[Array, tuple[float, float]]:

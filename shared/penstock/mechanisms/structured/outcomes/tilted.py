@@ -27,6 +27,7 @@ from penstock.mechanisms.structured.outcomes.tilting import Tilting, Values
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 _PRIOR, _STANDARDISED_PRIOR = 1.0, 3.0
 """Sds of coefficients, of standardised columns. That of a number is over its residual's variance,
@@ -96,7 +97,7 @@ class Tilted(Tilting[Line]):
 
     # -- the declared regression -------------------------------------------------------------------
 
-    def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Line:
+    def refer(self, theta: Array, at: Array | None = None, narrow: Bools | None = None) -> Line:
         chances, link, there = self.chances(theta), self._link, self.world.complete
         y, n = chances @ self._values, len(there)
         taken = self.world.taken(narrow)

@@ -12,6 +12,7 @@ are scored by is not said here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -53,15 +54,23 @@ class Values:
     by_itself: Array
     kept: Array
 
-    def shorten(self, weights: Array) -> Values:
-        """Each entry times its weight, and then all vectors at most of length 1."""
+    def weigh(self, weights: Array) -> Values:
+        """Each entry times its weight."""
         a, b, c = (x * weights for x in (self.by_residual, self.by_off, self.by_itself))
+        return replace(self, by_residual=a, by_off=b, by_itself=c)
+
+    def square(self) -> list[Array]:
+        """Squared lengths, (N, c)."""
+        a, b, c = self.by_residual, self.by_off, self.by_itself
         r, h = self.residual, self.off
         square = r * (r * _squares(a) + 2 * (a * c).sum(axis=1, keepdims=True)) + _squares(c)
         if b.any():
             square = square + h * (h * float(b @ b) + 2 * (r * (a @ b)[:, None] + (c @ b)[:, None]))
-        kept = self.kept / np.sqrt(np.maximum(square, 1.0))
-        return replace(self, by_residual=a, by_off=b, by_itself=c, kept=kept)
+        return [np.asarray(square)]
+
+    def shorten(self, squares: Sequence[Array]) -> Values:
+        """Vectors of which these are the squared lengths at most of length 1."""
+        return replace(self, kept=self.kept / np.sqrt(np.maximum(squares[0], 1.0)))
 
     def sum_persons(self, weights: Array) -> Array:
         """(N, q) Σ over values, weighted."""

@@ -11,6 +11,8 @@ from penstock.mechanisms.copula.grids import (
     make_grid,
     middle_of,
     place_of,
+    read_within,
+    value_of,
 )
 from penstock.schema import Column, Schema
 
@@ -130,3 +132,80 @@ def test_a_pile_stays_in_its_bin_and_draws_its_neighbours_to_no_side() -> None:
     for place in (11, 12, 13):
         inside = drawn[(drawn > edges[place]) & (drawn < edges[place + 1])]
         assert abs(inside.mean() - (edges[place] + edges[place + 1]) / 2) < 0.05
+
+
+# What is in a bin ---------------------------------------------------------------------------------
+
+VALUED = [
+    Column("hours", "integer", 0, 99),
+    Column("sbp", "integer", 60, 260),
+    Column("visits", "integer", 0, 200, spike=0, scale="log", nullable=True),
+    Column("bmi", "continuous", 15, 40, 1),
+]
+
+
+def heap(column: Column, n: int, seed: int) -> np.ndarray:
+    """Four in ten at one value, and the others as they come."""
+    rng, (low, high) = np.random.default_rng(seed), column.bounds
+    found = column.snap(low + (high - low) * rng.beta(2, 3, n))
+    found = np.where(rng.random(n) < 0.4, column.snap(low + 0.4 * (high - low)), found)
+    if column.spike is not None:
+        found = np.where(rng.random(n) < 0.2, column.spike, found)
+    return np.where(rng.random(n) < 0.1, np.nan, found) if column.nullable else found
+
+
+@pytest.mark.parametrize("column", VALUED, ids=lambda c: c.name)
+@pytest.mark.parametrize("noise", [0.0, 20.0])
+def test_what_many_have_the_same_is_drawn_as_it_is(column: Column, noise: float) -> None:
+    """And all else as wide bins say; without counts of values the pile is spread over its bin."""
+    grid, n, rng = make_grid(column), 5000, np.random.default_rng(2)
+    values = heap(column, n, 1)
+    pile = column.snap(column.bounds[0] + 0.4 * (column.bounds[1] - column.bounds[0]))
+    shares = np.bincount(place_of(grid, values), minlength=grid.count) / n
+    last = len(grid.homes)
+    counts = np.bincount(value_of(grid, values), minlength=last + 1)[:last]
+    assert counts.sum() == (~np.isnan(values) & (values != column.spike)).sum()
+    within = read_within(grid, shares, counts + noise * rng.standard_normal(last), noise, n)
+    assert within is not None
+    assert np.allclose(np.bincount(grid.homes, within), 1)
+    drawn = draw_values(grid, shares, EVEN, within)
+    known = drawn[~np.isnan(drawn)]
+    assert np.array_equal(known, column.snap(known))
+    places = np.bincount(place_of(grid, drawn), minlength=grid.count) / len(drawn)
+    assert np.abs(places - shares).max() < 1e-3
+    real = (values == pile).mean()
+    assert abs((drawn == pile).mean() - real) < 0.02 + 5 * noise / n
+    plain = draw_values(grid, shares, EVEN)
+    assert (plain == pile).mean() < 0.75 * real
+    if not noise:
+        return
+    # Noise by itself makes no pile.
+    flat = read_within(grid, shares, noise * rng.standard_normal(last), noise, n)
+    smooth = read_within(grid, shares, np.zeros(last), noise, n)
+    assert flat is not None
+    assert smooth is not None
+    assert (np.abs(flat - smooth) > 0.02).sum() <= 1
+
+
+@pytest.mark.parametrize("column", VALUED, ids=lambda c: c.name)
+def test_without_a_pile_values_are_as_likely_as_the_density_says(column: Column) -> None:
+    grid = make_grid(column)
+    shares = np.random.default_rng(3).dirichlet(np.full(grid.count, 8.0))
+    within = read_within(grid, shares, np.zeros(len(grid.homes)), 50.0, 1000.0)
+    ours, plain = (draw_values(grid, shares, EVEN, one) for one in (within, None))
+    known = ~np.isnan(plain)
+    assert np.array_equal(np.isnan(ours), ~known)
+    step = 10.0 ** -(column.decimals or 0)
+    assert np.abs(ours[known] - plain[known]).max() < 1.01 * step
+    assert abs(ours[known].mean() - plain[known].mean()) < 0.02 * step
+
+
+def test_only_numbers_of_few_values_are_counted_by_value() -> None:
+    assert not len(make_grid(Column("age", "integer", 0, 60)).homes)
+    assert len(make_grid(Column("age", "integer", 0, 110)).homes) == 111
+    assert not len(make_grid(Column("cost", "integer", 0, 5000)).homes)
+    assert not len(make_grid(Column("x", "continuous", 0, 1)).homes)
+    assert (
+        read_within(make_grid(Column("age", "integer", 0, 60)), np.ones(1), np.zeros(0), 1, 1)
+        is None
+    )

@@ -22,7 +22,7 @@ PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 def question(pairs: tuple[tuple[int, int], ...]) -> Question:
     size = len(pairs)
-    return Question(np.eye(size), np.ones(size), np.zeros(0, dtype=np.intp), pairs, WORLD)
+    return Question((np.eye(size),), np.ones(size), np.zeros(0, dtype=np.intp), pairs, WORLD)
 
 
 def learn(tails: Tails, pairs: tuple[tuple[int, int], ...]) -> Tails:
@@ -66,10 +66,10 @@ def test_only_long_tails_may_be_wholly_other_than_the_world_has_them(
     columns = rng.standard_normal((4000, 2))
     columns[:80, 1] *= tail
     there = np.ones(4000)
-    both = Question(np.eye(2), np.ones(2), np.arange(2), (), np.eye(2))
+    both = Question((np.eye(2),), np.ones(2), np.arange(2), (), np.eye(2))
     assert doubt_tails(world(columns, there), both) == pytest.approx(doubt, abs=0.03)
     # What is not asked for has no say, nor who has no part.
-    first = Question(np.eye(2)[:, :1], np.ones(1), np.arange(1), (), np.eye(1))
+    first = Question((np.eye(2)[:, :1],), np.ones(1), np.arange(1), (), np.eye(1))
     assert doubt_tails(world(columns, there), first) == pytest.approx(math.sqrt(0.3), abs=0.03)
     there[:80] = 0.0
     assert doubt_tails(world(columns, there), both) == pytest.approx(math.sqrt(0.3), abs=0.03)

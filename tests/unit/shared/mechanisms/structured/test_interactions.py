@@ -37,6 +37,28 @@ ASKED = {
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_what_is_asked_beside_it_is_of_a_regression_of_its_own(
+    setting: Setting, asked: Estimand
+) -> None:
+    """Where a study asks it without a product, it is asked without one; else there is but one."""
+    extras, grids, persons = list_extras([asked]), setting.population.grids, setting.persons
+    named = (["age"], ["nodes", "treated"], extras)
+    alone = make_design(grids, persons, *named).see(persons)
+    assert len(alone.list_regressions()) == 1
+    [one] = alone.list_regressions()
+    assert np.array_equal(one.has, alone.declared)
+    made = make_design(grids, persons, *named, plain=["age"])
+    mains, whole = made.see(persons).list_regressions()
+    assert mains.has.tolist() == [True] * 3 + [False] * len(made.further)
+    assert mains.asks.tolist() == [True, False, False] + [False] * len(made.further)
+    assert whole.has.all()
+    assert np.array_equal(whole.asks, ~mains.asks)
+    # What a product is made of is asked beside it: rows' product may go with it.
+    assert not mains.beside.any()
+    assert bool(whole.beside[0]) == ("age" in made.further[0].needed)
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 def test_further_columns_are_standardised_and_say_what_no_other_does(
     setting: Setting, asked: Estimand
 ) -> None:

@@ -19,10 +19,11 @@ from penstock.mechanisms.structured.outcomes.dispersion import find_dispersion
 from penstock.mechanisms.structured.outcomes.hazards import BLOCKS, Survival, Times
 from penstock.mechanisms.structured.outcomes.links import LINKS
 from penstock.mechanisms.structured.outcomes.proportional import Proportional
-from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.mechanisms.structured.outcomes.tilted import Tilted
 from penstock.mechanisms.structured.outcomes.tilting import Tilting
+from penstock.mechanisms.structured.score_questions import Joined
 from penstock.mechanisms.structured.strata import make_strata
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import SeededNoise
@@ -125,6 +126,12 @@ MADE = [*DURATIONS, logistic, poisson, dispersed, rate, linear, piled, ordinal, 
 MODELS = pytest.mark.parametrize("make", MADE)
 
 
+def shorten(imagined: Imagined, weights: np.ndarray) -> Imagined:
+    """As of one reference alone."""
+    [part] = Joined([imagined]).shorten(weights).parts
+    return part
+
+
 def somewhere(model: Model) -> np.ndarray:
     theta = model.start()
     if isinstance(model, Stratified) and model.size > model._base:
@@ -158,7 +165,7 @@ def test_slopes_are_those_of_differences(setting: Setting, make: Make) -> None:
     model = make(setting)
     theta = somewhere(model)
     imagined = model.imagine(model.refer(theta), np.eye(model.entries))
-    found = imagined.shorten(np.ones(model.entries))
+    found = shorten(imagined, np.ones(model.entries))
     slopes = model.slopes(theta, found)
     measured = np.empty_like(slopes)
     for j in range(model.size):
@@ -188,7 +195,7 @@ def test_sums_and_slopes_are_those_of_vectors_that_are_laid_out(
         turn = np.column_stack([sums, turn[:, model.size :]])
     weights = rng.uniform(0.5, 1.5, turn.shape[1])
     imagined = model.imagine(model.refer(theta), turn)
-    plain, found = imagined.lay_out() * weights, imagined.shorten(weights)
+    plain, found = imagined.lay_out() * weights, shorten(imagined, weights)
     length = np.sqrt((plain**2).sum(axis=2, keepdims=True))
     assert (length > 1).mean() > 0.02
     laid = plain / np.maximum(length, 1)
@@ -310,7 +317,7 @@ def test_a_stratified_reference_is_coxs_of_rows_that_are_drawn(
     what rows score there is nothing but chance."""
     model = make(setting)
     theta, rng = somewhere(model), np.random.default_rng(5)
-    reference = model.refer(theta, narrow=True)
+    reference = model.refer(theta, narrow=model.world.declared)
     z = np.tile(setting.z, (60, 1))
     rows = model.draw(theta, z, rng.random((len(z), 2)))
     strata = np.tile(setting.persons["treated"], 60)
@@ -363,13 +370,39 @@ def test_a_tilted_worlds_slopes_are_exact(setting: Setting, make: Make) -> None:
     theta = somewhere(model)
     theta[-1] = 0.2
     turn = np.random.default_rng(3).normal(size=(model.entries, 5))
-    imagined = model.imagine(model.refer(theta), turn).shorten(np.ones(5))
+    imagined = shorten(model.imagine(model.refer(theta), turn), np.ones(5))
     found, slopes = imagined.lay_out(), model.slopes(theta, imagined)
     for j in range(model.size):
         step = np.eye(model.size)[j] * 1e-4
         off = model.chances(theta + step) - model.chances(theta - step)
         measured = np.tensordot(off.T, found, 2) / found.shape[1] / 2e-4
         assert np.abs(slopes[:, j] - measured).max() < 1e-4
+
+
+@MODELS
+def test_what_is_asked_of_two_regressions_is_one_vector(setting: Setting, make: Make) -> None:
+    """Shortened as one, and looked at as one."""
+    model, rng = make(setting), np.random.default_rng(11)
+    theta = somewhere(model)
+    few = model.world.declared.copy()
+    few[np.flatnonzero(few)[-1]] = False
+    references = [model.refer(theta, narrow=has) for has in (few, model.world.declared)]
+    turns = [np.zeros((model.entries, 4)), np.zeros((model.entries, 4))]
+    turns[0][: model.linear, :3] = rng.normal(size=(model.linear, 3))
+    turns[1][: model.linear, 3] = rng.normal(size=model.linear)
+    parts = [model.imagine(*each) for each in zip(references, turns, strict=True)]
+    weights = rng.uniform(1, 2, 4)
+    plain, found = sum(part.lay_out() for part in parts) * weights, Joined(parts).shorten(weights)
+    length = np.sqrt((plain**2).sum(axis=2, keepdims=True))
+    assert (length > 1).mean() > 0.02
+    laid = plain / np.maximum(length, 1)
+    assert np.abs(found.lay_out() - laid).max() < 1e-9
+    chances = model.chances(theta).T[:, :, None]
+    mean = (laid * chances).sum(axis=(0, 1)) / laid.shape[1]
+    assert np.allclose(found.look(model, theta), mean, atol=1e-9)
+    step = np.eye(model.size)[0] * 1e-3
+    change = found.look(model, theta + step) - found.look(model, theta - step)
+    assert np.allclose(found.slopes(model, theta)[:, 0], change / 2e-3, atol=2e-2)
 
 
 @TILTED
@@ -504,7 +537,7 @@ def test_an_exposures_coefficient_is_known_and_the_others_are_beside_it(setting:
     """A reference of the declared columns has it as it is; one of all columns estimates it."""
     model = rate(setting)
     theta = somewhere(model)
-    narrow, wide = model.refer(theta, narrow=True), model.refer(theta)
+    narrow, wide = model.refer(theta, narrow=model.world.declared), model.refer(theta)
     assert narrow.coefficients[1] == 0.3
     assert abs(wide.coefficients[1] - 0.3) > 0.01
     # The declared regression's equations: the offset is within its mean.
@@ -515,7 +548,7 @@ def test_an_exposures_coefficient_is_known_and_the_others_are_beside_it(setting:
     assert abs(rest.mean()) < 1e-3
     # At given coefficients the exposure's stays.
     at = narrow.coefficients[:3] * [1, 0, 1] + [0.1, 5.0, 0.0]
-    given = model.refer(theta, at, narrow=True)
+    given = model.refer(theta, at, narrow=model.world.declared)
     assert np.allclose(given.coefficients[:3], [at[0], 0.3, at[2]])
 
 

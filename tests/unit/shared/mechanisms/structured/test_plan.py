@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -98,8 +99,8 @@ def test_each_regressions_outcome_has_a_model_of_its_kind_and_durations_are_last
     # Nobody asks of the duration, which has a part in the first rounds alone.
     assert [m.count for m in found.rounds] == [4, 4, 3, 3]
     # A column counts once, whoever draws it: five columns, the duration's times in four widths,
-    # and the rows.
-    assert found.margins.squared == 10
+    # and the rows; and the values of one number at half the weight.
+    assert found.margins.squared == Fraction(41, 4)
 
 
 def test_an_outcome_that_another_one_names_is_drawn_before_it() -> None:

@@ -91,8 +91,8 @@ def test_an_exposure_is_there_by_its_logarithm(setting: Setting) -> None:
     assert complete.tolist() == [True, True, True, False]
     assert z[3, 0] == 0
     assert world.declared.tolist() == [False, False, True]
-    assert world.held(narrow=True).tolist() == [world.fixed[0], 0, 0]
-    assert not world.held(narrow=False).any()
+    assert world.held(narrow=world.declared).tolist() == [world.fixed[0], 0, 0]
+    assert not world.held(narrow=None).any()
     both = make_design(grids, persons, ["treated"], ["age"], (), "age")
     assert [main.exposure for main in both.columns[:2]] == [False, True]
     assert both.see(persons).declared.tolist() == [True, False, False, True]
