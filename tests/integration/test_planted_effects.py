@@ -57,7 +57,7 @@ def pulled():
         "north",
         csv=rows_csv(),
         schema=SCHEMA,
-        settings="insecure_seed = 7\n",
+        settings="insecure_seed = 8\n",
         persons=PERSONS,
     )
     policy = site.paths.policy.read_text()

@@ -85,7 +85,7 @@ def errors(
     return own, true
 
 
-NEAR, SEEDS = 1.0, (0, 1, 2)
+NEAR, SEEDS, MORE = 1.0, (0, 1, 2), range(8)
 """Root mean square, from the cohort's own: noise is about .2. From the truth sampling adds 1 and
 1.3."""
 
@@ -111,7 +111,7 @@ def test_a_question_that_ignores_the_exposure_is_another_one(model: str) -> None
 @pytest.mark.parametrize("model", ["poisson", "negative-binomial"])
 def test_tables_that_ignore_the_exposure_are_seen(model: str) -> None:
     """A reference without the offset has counts for rates, and tables are made to hold these."""
-    own = [errors(seed, ask(model), ask(model))[0] for seed in SEEDS]
+    own = [errors(seed, ask(model), ask(model))[0] for seed in MORE]
     with patch.object(World, "held", lambda world, narrow: 0 * world.fixed):
-        twin = [errors(seed, ask(model), ask(model))[0] for seed in SEEDS]
-    assert np.square(twin).mean() > 3**2 * np.square(own).mean(), (own, twin)
+        twin = [errors(seed, ask(model), ask(model))[0] for seed in MORE]
+    assert np.square(twin).mean() > 2.5**2 * np.square(own).mean(), (own, twin)
