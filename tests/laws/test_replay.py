@@ -31,6 +31,7 @@ from tests.support.replayed import (
     reached,
 )
 
+from penstock.mechanisms.classes import class_population
 from penstock.mechanisms.gibbs import preparation
 from penstock.mechanisms.gibbs import run as gibbs
 from penstock.mechanisms.gibbs.langevin import LABEL
@@ -173,6 +174,7 @@ CHARGES = (
     ("structured: two outcomes, k = 1", "outcome, round 1"),
     ("structured: two outcomes, k = 3", "outcome, round 2"),
     ("structured: every regression, k = 3", "outcome, round 3"),
+    ("structured: a wide table, k = 3", "pairs"),
     ("trajectory: k-means, rate 1.0, k = 4", "start"),
     ("trajectory: gaussian, rate 0.5, k = 4", "particles"),
     ("trajectory: measured, k = 4", "margins"),
@@ -440,6 +442,10 @@ FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a table's counts twice": (
         "structured: two outcomes, k = 1",
         replaced(structured, "release_margins", twice),
+    ),
+    "a wide table's pairs twice": (
+        "structured: a wide table, k = 1",
+        replaced(class_population, "release_pairs", twice),
     ),
     "an outcome's scores twice": (
         "structured: two outcomes, k = 1",

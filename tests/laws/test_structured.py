@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.mechanisms.classes.pair_counts import Groups, count_pairs, measure_pairs
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.structured import score_clipping
 from penstock.mechanisms.structured.counting import count_margins, measure_margins
@@ -100,6 +101,30 @@ def test_counts_of_values_are_charged_at_a_quarter(k: int, valued: int) -> None:
         assert len(whole) == charged.size
         most = max(most, found)
     assert most == charged.squared == Fraction(k**2) * (8 + valued + Fraction(valued, 4))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_persons_rows_move_the_pairs_by_what_is_charged(k: int, seed: int) -> None:
+    """k·√(d(d - 1)/2), attained by equal rows, however bins are joined."""
+    rng, grids = np.random.default_rng(seed), make_grids(schema(k))
+    groups = [Groups.make(grid, rng.dirichlet(np.full(grid.count, 0.3))) for grid in grids]
+    charged, most = measure_pairs(1.0, grids, k), Fraction(0)
+    for same in (True, False):
+        for _ in range(20):
+            coded = rows(50 * k, rng)
+            if same:
+                coded = {n: np.append(v[:-k], np.repeat(v[-1], k)) for n, v in coded.items()}
+            present = np.ones(50 * k, dtype=bool)
+            tables = count_pairs(groups, coded, present)
+            present[-k:] = False
+            others = count_pairs(groups, coded, present)
+            moved = [(a - b) ** 2 for a, b in zip(tables, others, strict=True)]
+            found = Fraction(int(sum(each.sum() for each in moved)))
+            assert found <= charged.squared
+            assert sum(table.size for table in tables) <= charged.size
+            most = max(most, found)
+    assert most == charged.squared == k**2 * 3
 
 
 @pytest.mark.parametrize("k", [1, 3])

@@ -28,6 +28,7 @@ from penstock.mechanisms import (
     Structured,
     Trajectory,
 )
+from penstock.mechanisms.classes import mixture
 from penstock.mechanisms.copula import densities, population
 from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
@@ -122,6 +123,7 @@ def _tables(plan: Any) -> list[Look]:
 def _structured(plan: Any) -> list[Look]:
     margins, moments, *_ = plan.measurements
     looks = [Look(margins), Look(moments, _TRIANGLE)]
+    looks += [Look(each) for each in plan.measurements if each.label == "pairs"]
     return looks + [Look(each) for drawn in plan.outcomes for each in plan.rounds_of(drawn)]
 
 
@@ -177,6 +179,14 @@ def cohort(k: int) -> Schema:
         ),
         person="patient",
         max_rows_per_person=k,
+    )
+
+
+def wide(k: int) -> Schema:
+    """Many levels, which have no order, beside every other kind of column."""
+    towns = tuple(f"town {number}" for number in range(18))
+    return replace(
+        cohort(k), columns=(*cohort(k).columns, Column("town", "categorical", levels=towns))
     )
 
 
@@ -305,6 +315,7 @@ def _structures() -> Iterator[Study]:
         yield Study(f"every column, k = {k}", small, cohort(k))
         yield Study(f"two outcomes, k = {k}", small, two_ends(k))
         yield Study(f"no outcome, k = {k}", small, visits(k))
+        yield Study(f"a wide table, k = {k}", small, wide(k))
         yield Study(f"cox, k = {k}", planted, trial(k), estimand=QUESTIONS["cox"])
         every = tuple(QUESTIONS[name] for name in ("ols", "logistic", "poisson"))
         named = f"every regression, k = {k}"
@@ -606,6 +617,8 @@ COARSE = (
     (densities, "_ROUNDS", 5),
     (population, "_MATCH_ROUNDS", 3),
     (beliefs, "_STEPS", 2),
+    (mixture, "_STEPS", 3),
+    (mixture, "_FURTHER", 2),
     (moment_match, "_POWER", 6),
     (moment_match, "_ROUNDS", 2),
     (hazards, "_NEWTON_ROUNDS", 3),

@@ -246,6 +246,13 @@ TWINS: tuple[Twin, ...] = (
         3_000,
     ),
     Twin(
+        "structured-pairs: sensitivity of one histogram for all",
+        lambda: structures.pairs(1.0),
+        less_discrete_noise(Fraction(1, 6)),
+        gaussian(2 * math.sqrt(6)),
+        3_000,
+    ),
+    Twin(
         "injection: clipping off",
         lambda: releases.injection(1.0),
         replaced(latent_noise, "clip_latents", lambda real: lambda z, there, r: z * there[:, None]),

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
+from penstock.mechanisms.classes import pair_counts
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.scoring.plan import plan_at
 from penstock.mechanisms.scoring.settings import Scoring
@@ -67,6 +68,30 @@ def margins(scale: float) -> Target:
 
     worst = "all rows of a person in one cell of the only covariate, one value, and of the duration"
     return Target("structured-margins", worst, (measurement.event,), DELTA, 3_000, run)
+
+
+def pairs(scale: float) -> Target:
+    """Counts of every pair of columns: all of a person's rows in one empty cell of each."""
+    rows_each, sigma, others, columns = 2, 0.5 * scale, 40, 4
+    grids = [make_grid(Column(f"x{j}", "categorical", levels=tuple("abc"))) for j in range(columns)]
+    measurement = pair_counts.measure_pairs(sigma, grids, rows_each)
+    groups = [pair_counts.Groups.make(grid, np.full(grid.count, 1 / grid.count)) for grid in grids]
+    last = np.zeros(others + rows_each)
+    last[-rows_each:] = 2.0
+    coded: Coded = {grid.column.name: last for grid in grids}
+
+    def run(person: bool, runs: int, noise: NoiseSource) -> Array:
+        present = np.ones(len(last), dtype=np.bool_)
+        present[-rows_each:] = person
+
+        def once() -> float:
+            found = pair_counts.release_pairs(groups, coded, present, measurement, noise)
+            return float(found[2::3, 2::3].sum() / 2)
+
+        return repeated(once, runs)
+
+    worst = "all rows of a person in one cell of every pair of columns"
+    return Target("structured-pairs", worst, (measurement.event,), DELTA, 3_000, run)
 
 
 def rounds(scale: float) -> Target:

@@ -41,6 +41,7 @@ _RELEASES: dict[str, Builder] = {
     "resampled": sketches.resampled,
     "structured": structures.scores,
     "structured-margins": structures.margins,
+    "structured-pairs": structures.pairs,
     "scoring": structures.rounds,
     "scoring-tallies": structures.tallies,
     "gibbs-chain": chains.last_iterate,

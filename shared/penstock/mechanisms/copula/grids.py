@@ -278,12 +278,17 @@ class Cells:
 
     def _draw_in(self, place: Places, latents: Array) -> Array:
         """Values in these cells."""
+        if not self.grid.numeric:
+            return self.fill(place, latents[:, 0])
+        at, start = ndtr(latents[:, 0]), self.risen[place]
+        return self.fill(place, (at - start) / np.maximum(self.risen[place + 1] - start, 1e-300))
+
+    def fill(self, place: Places, inside: Array) -> Array:
+        """Values in these cells, of who is past such a share of those who are there."""
         grid = self.grid
         first = int(grid.column.nullable)
         if not grid.numeric:
             return np.where(place < first, np.nan, place - float(first))
-        at, start = ndtr(latents[:, 0]), self.risen[place]
-        inside = (at - start) / np.maximum(self.risen[place + 1] - start, 1e-300)
         behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
         behind = np.minimum(np.maximum(behind, 0), len(grid.edges) - 2)
         inside = np.minimum(np.maximum(inside, 0.0), 1.0)

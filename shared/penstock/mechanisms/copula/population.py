@@ -57,10 +57,10 @@ may be off: a regression knows nothing of scores."""
 
 _FLOOR, _LAST = 1e-7, 1e-3
 
-_TWICE = 2
+TWICE = 2
 """So many times the noise is on counts of values."""
 
-_SAMPLING, _MISSED = 0.3, 0.02
+SAMPLING, _MISSED = 0.3, 0.02
 """Errors of a mean and of a square that are no noise: of who is there, and of the cells' width."""
 
 
@@ -130,18 +130,8 @@ def fit_population(
         asked: numbers of which mean and square are released as they are, beside their scores.
     """
     shares = [read_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
-    scale = [Scale.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
-    raw = [_Raw.of(g, s) for g, s in zip(grids, shares, strict=True) if g.column.name in asked]
-    reach = np.concatenate([*(s.reach for s in scale), [r.reach for r in raw]])
-    size = float(reach.max()) + _TYPICAL * (len(reach) - 1)
-    # One score at its end, and all others as they usually are.
-    weights = math.sqrt((radius**2 - 1) / size) / np.sqrt(reach)
-
-    def score(columns: Coded) -> Array:
-        parts = [s.score(g, columns[g.column.name]) for g, s in zip(grids, scale, strict=True)]
-        parts += [r(columns[r.grid.column.name]) for r in raw]
-        return np.asarray(np.concatenate(parts, axis=1) * weights)
-
+    score = Scores.of(grids, shares, asked, radius)
+    scale, raw, weights = score.scale, score.raw, score.weights
     scores = score(coded)
     released = release_moments(
         scores.reshape(-1, per_person, len(weights)),
@@ -173,7 +163,7 @@ def fit_population(
         return np.asarray(seen.T @ seen / len(seen))
 
     def read_cells(j: int) -> Cells:
-        within = read_within(grids[j], shares[j], values[j], _TWICE * sd, count)
+        within = read_within(grids[j], shares[j], values[j], TWICE * sd, count)
         return Cells.of(grids[j], shares[j], within)
 
     cells = [read_cells(j) for j in range(len(grids))]
@@ -281,7 +271,7 @@ def recall(
     return Known(
         points,
         float(shares @ points + gap[0] / weight),
-        error / weight + _SAMPLING / math.sqrt(rows),
+        error / weight + SAMPLING / math.sqrt(rows),
         float(shares @ points**2 + gap[1] / weight**2),
         math.sqrt(2) * error / weight**2 + _MISSED,
     )
@@ -331,7 +321,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class _Raw:
+class Raw:
     """A number as it is, in spreads from its mean, as counted; missing ones are 0."""
 
     grid: Grid
@@ -341,7 +331,7 @@ class _Raw:
     points: Array
 
     @classmethod
-    def of(cls, grid: Grid, shares: Array) -> _Raw:
+    def of(cls, grid: Grid, shares: Array) -> Raw:
         middles = middle_of(grid)
         there = ~np.isnan(middles)
         p, x = shares[there] / shares[there].sum(), middles[there]
@@ -358,6 +348,40 @@ class _Raw:
         """(N, 1)."""
         found = (np.where(np.isnan(values), self.mean, values) - self.mean) / self.spread
         return np.asarray(found[:, None])
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What of rows moments are made of: scores of columns, and numbers as they are, weighted.
+
+    Attributes:
+        grids: of the columns; scale: of each; raw: the numbers that are asked for as they are.
+        weights: (q,) of the scores, and then of those.
+    """
+
+    grids: Sequence[Grid]
+    scale: Sequence[Scale]
+    raw: Sequence[Raw]
+    weights: Array
+
+    @classmethod
+    def of(
+        cls, grids: Sequence[Grid], shares: Sequence[Array], asked: Collection[str], radius: float
+    ) -> Scores:
+        """Weighted so that few rows (w∘s, 1) are longer than the radius."""
+        scale = [Scale.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
+        raw = [Raw.of(g, s) for g, s in zip(grids, shares, strict=True) if g.column.name in asked]
+        reach = np.concatenate([*(s.reach for s in scale), [r.reach for r in raw]])
+        size = float(reach.max(initial=1.0)) + _TYPICAL * (len(reach) - 1)
+        # One score at its end, and all others as they usually are.
+        return cls(grids, scale, raw, math.sqrt((radius**2 - 1) / size) / np.sqrt(reach))
+
+    def __call__(self, columns: Coded) -> Array:
+        """(N, q) of coded rows."""
+        each = zip(self.grids, self.scale, strict=True)
+        parts = [scale.score(grid, columns[grid.column.name]) for grid, scale in each]
+        parts += [raw(columns[raw.grid.column.name]) for raw in self.raw]
+        return np.asarray(np.concatenate(parts, axis=1) * self.weights)
 
 
 def read_shares(

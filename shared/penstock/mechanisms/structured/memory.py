@@ -6,6 +6,11 @@ quasi-random persons, and of a planted run its two tables; and the copies, which
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from penstock.mechanisms.classes.mixture import CLASSES
+from penstock.mechanisms.classes.pair_counts import most_groups
+from penstock.mechanisms.copula.grids import Grid
 from penstock.mechanisms.memory import (
     NUMBER,
     PROGRAM,
@@ -15,7 +20,12 @@ from penstock.mechanisms.memory import (
     threads_memory,
 )
 from penstock.mechanisms.structured.outcomes.hazards import INTERVALS
-from penstock.mechanisms.structured.plan import StructuredPlan, list_counted, most_scores
+from penstock.mechanisms.structured.plan import (
+    StructuredPlan,
+    list_counted,
+    make_grids,
+    most_scores,
+)
 from penstock.mechanisms.structured.regressors import most_columns
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
@@ -27,6 +37,10 @@ each; and how often as much as their scores is held, sums over all persons among
 _ARENA = 100_000_000
 """What each further fit at once keeps of arrays that come and go, measured: threads have their own
 arenas, and a large array that is freed leaves a hole."""
+
+_OF_PAIRS, _OF_CLASSES = 8, 12
+"""How often a mixture's fit holds a number for each pair of groups, and for each group and
+class."""
 
 _LEAST_ENTRIES = 40
 """Of a score, below which chances and slopes by interval take as much."""
@@ -62,4 +76,11 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
     # Arrays of a row's design and scores, and of a row's time in each interval.
     row = 4 * width + 8 * INTERVALS + 4 * (columns or len(schema.columns))
     entries = max(score, _LEAST_ENTRIES)
-    return NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
+    classes = 0 if plan.pairs is None else _count_classes(make_grids(schema, plan.outcomes))
+    return NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries + classes)
+
+
+def _count_classes(grids: Sequence[Grid]) -> int:
+    """Numbers of a mixture's fit: of each pair of groups, and of each group in each class."""
+    groups = sum(map(most_groups, grids))
+    return groups * (_OF_PAIRS * groups + _OF_CLASSES * CLASSES)

@@ -9,6 +9,7 @@ measurement              what is released                                 event
 margins                  counts of each column's cells, each duration's   DiscreteGaussian
                          times by event, and the number of rows
 moments                  second moments of weighted, clipped scores       DiscreteGaussian
+pairs                    of a wide table, counts of each pair of columns  DiscreteGaussian
 outcome, round 1, 2, …   a sum of clipped scores for each outcome         DiscreteGaussian
 =======================  ===============================================  =================
 
@@ -24,6 +25,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from penstock.base.errors import InvalidInput
+from penstock.mechanisms.classes.pair_counts import measure_pairs
 from penstock.mechanisms.copula.grids import Grid, make_grid
 from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.released import Copied
@@ -64,6 +66,7 @@ class Shares:
     margins: float
     moments: float
     rounds: tuple[float, ...]
+    pairs: float = 0.0
 
 
 WITH_OUTCOMES = Shares(0.18, 0.15, (0.14, 0.18, 0.15, 0.20))
@@ -71,6 +74,14 @@ WITH_OUTCOMES = Shares(0.18, 0.15, (0.14, 0.18, 0.15, 0.20))
 
 ALONE = Shares(0.4, 0.6, ())
 """Without an outcome there is nothing but margins and dependence."""
+
+WIDE_WITH_OUTCOMES = Shares(0.16, 0.10, (0.13, 0.17, 0.14, 0.18), 0.12)
+WIDE_ALONE = Shares(0.17, 0.05, (), 0.78)
+"""The same of a wide table, whose pairs of columns are counted."""
+
+_WIDE = 16
+"""Levels of columns without an order, beyond the first of each, from which a table is wide: a
+copula would have a latent for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class StructuredPlan:
             outcomes before it.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         rounds: each is one release for each outcome, the last ones for those that are asked about.
+        pairs: of a wide table, the counts of each pair of covariates; else None.
         planted: runs with effects planted into the released model; effects: those.
         epsilon: of the events at the requested δ.
     """
@@ -101,6 +113,7 @@ class StructuredPlan:
     planted: int = 0
     effects: tuple[Effect, ...] = ()
     epsilon: float = math.inf
+    pairs: WholeSum | None = None
 
     def rounds_of(self, outcome: Drawn) -> tuple[WholeSum, ...]:
         """Those that an outcome has a release of."""
@@ -114,7 +127,7 @@ class StructuredPlan:
     @property
     def measurements(self) -> tuple[WholeSum, ...]:
         """All that is asked of rows, and the noise with which it leaves, in order."""
-        return (self.margins, self.moments, *self.rounds)
+        return (self.margins, self.moments, *((self.pairs,) if self.pairs else ()), *self.rounds)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -128,6 +141,7 @@ class StructuredPlan:
             margins=self.margins.with_noise(factor),
             moments=self.moments.with_noise(factor),
             rounds=tuple(each.with_noise(factor) for each in self.rounds),
+            pairs=None if self.pairs is None else self.pairs.with_noise(factor),
         )
 
 
@@ -147,7 +161,7 @@ def plan(
     _check(mechanism, schema, persons, privacy, estimands)
     outcomes = list_outcomes(schema, estimands)
     grids = make_grids(schema, outcomes)
-    shares = WITH_OUTCOMES if outcomes else ALONE
+    shares = _share_budget(is_wide(grids), bool(outcomes))
 
     def made(scale: float) -> StructuredPlan:
         return at_scale(mechanism, schema, grids, outcomes, persons, shares, scale)
@@ -161,6 +175,18 @@ def plan(
         effects=effects,
         epsilon=epsilon(found.events, privacy.delta),
     )
+
+
+def is_wide(grids: Sequence[Grid]) -> bool:
+    """Whether pairs of covariates are counted as they are, and persons are of classes."""
+    levels = sum(grid.latents for grid in grids if not grid.ordered)
+    return len(grids) > 1 and levels >= _WIDE
+
+
+def _share_budget(wide: bool, outcomes: bool) -> Shares:
+    if wide:
+        return WIDE_WITH_OUTCOMES if outcomes else WIDE_ALONE
+    return WITH_OUTCOMES if outcomes else ALONE
 
 
 def make_grids(schema: Schema, outcomes: Sequence[Drawn] = ()) -> list[Grid]:
@@ -239,8 +265,10 @@ def at_scale(
     Args:
         grids: of :func:`make_grids`.
     """
-    latents, rows = sum(grid.latents for grid in grids), schema.max_rows_per_person
-    told = latents + len(list_asked(grids, outcomes))
+    rows = schema.max_rows_per_person
+    # Where pairs are counted, levels have no scores.
+    scored = [grid for grid in grids if grid.ordered or not shares.pairs]
+    told = sum(grid.latents for grid in scored) + len(list_asked(grids, outcomes))
     radius = math.sqrt(told + 1) + _ROOM
     counted, durations = list_counted(schema, outcomes), len(list_durations(schema))
     size = most_scores(schema, outcomes)
@@ -259,6 +287,7 @@ def at_scale(
             for i, share in enumerate(shares.rounds)
             if (there := sum(i < _count_rounds(o, outcomes, len(shares.rounds)) for o in outcomes))
         ),
+        pairs=measure_pairs(scale / math.sqrt(shares.pairs), grids, rows) if shares.pairs else None,
     )
 
 

@@ -25,6 +25,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.classes.class_population import ClassPopulation, fit_classes
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.copula.population import (
     Population,
@@ -141,7 +142,7 @@ class Model:
     """
 
     schema: Schema
-    population: Population
+    population: Population | ClassPopulation
     outcomes: tuple[Outcome, ...]
     rows: float
 
@@ -279,7 +280,8 @@ def fit(
     counts = release_margins(
         counted, durations, coded, present, plan.persons * plan.rows, plan.margins, noise
     )
-    population = fit_population(
+    find = fit_population if plan.pairs is None else partial(fit_classes, pairs=plan.pairs)
+    population = find(
         grids,
         counts.cells[: len(grids)],
         counts.values[: len(grids)],
@@ -306,7 +308,7 @@ def fit(
     return Model(schema, population, tuple(outcomes), counts.rows)
 
 
-def make_persons(population: Population, outcomes: int) -> tuple[Coded, Array]:
+def make_persons(population: Population | ClassPopulation, outcomes: int) -> tuple[Coded, Array]:
     """Quasi-random persons, and (outcomes, N, 3) uniforms by which they have outcomes."""
     points = quasi_random(population.latents + _UNIFORMS * outcomes, _POWER)
     here, beyond = np.split(points, [population.latents], axis=1)

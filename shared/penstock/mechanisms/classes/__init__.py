@@ -1,0 +1,1 @@
+"""Wide tables as classes of persons: within one, columns are independent."""

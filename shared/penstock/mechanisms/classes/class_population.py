@@ -1,0 +1,188 @@
+r"""What is known of the columns of a wide table: noisy counts, of single columns and of all pairs,
+noisy moments of what has an order, and a mixture of classes that has them all.
+
+Of many levels a Gaussian copula has a latent for each, and one number for each pair of these: too
+much to ask, and too little to hold what levels have in common. Here a pair of columns is a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from penstock.mechanisms.classes.mixture import Mixture, Moments, Told, fit_mixture
+from penstock.mechanisms.classes.pair_counts import Groups, release_pairs
+from penstock.mechanisms.copula.grids import Cells, Grid, read_within
+from penstock.mechanisms.copula.population import (
+    SAMPLING,
+    TWICE,
+    Scores,
+    quasi_random,
+    read_shares,
+)
+from penstock.mechanisms.tables.moments import clip_rows, release_moments
+from penstock.privacy.measurements import WholeSum
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.schema import Coded
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Places = NDArray[np.intp]
+
+_FEWEST = 1.0
+"""Rows by which a share is off at least: counts without noise are those of some rows, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPopulation:
+    """Columns as released: latents to coded columns.
+
+    Args:
+        cells: of each column; risen: (K, cells - 1) of each, the share of a class before each cell
+            but the first.
+        classes: (K - 1,) the share of persons before each class but the first.
+        rows: how many were present, as released.
+    """
+
+    cells: Sequence[Cells]
+    risen: Sequence[Array]
+    classes: Array
+    rows: float
+
+    @property
+    def latents(self) -> int:
+        """A person's class, and a place in each column."""
+        return 1 + len(self.cells)
+
+    def draw(self, latents: Array) -> Coded:
+        """(N, 1 + d) standard Gaussians to coded columns."""
+        member = np.searchsorted(self.classes, ndtr(latents[:, 0]), side="right")
+        coded: Coded = {}
+        for j, (own, risen) in enumerate(zip(self.cells, self.risen, strict=True), start=1):
+            at, mine = ndtr(latents[:, j]), risen[member]
+            place = (at[:, None] >= mine).sum(axis=1)
+            bounds = np.pad(mine, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
+            each = np.arange(len(place))
+            start, end = bounds[each, place], bounds[each, place + 1]
+            inside = (at - start) / np.maximum(end - start, 1e-300)
+            coded[own.grid.column.name] = own.fill(place, inside)
+        return coded
+
+
+def fit_classes(
+    grids: Sequence[Grid],
+    counts: Sequence[Array],
+    values: Sequence[Array],
+    sd: float,
+    count: float,
+    coded: Coded,
+    present: Bools,
+    per_person: int,
+    moments: WholeSum | None,
+    radius: float,
+    power: int,
+    asked: Collection[str],
+    noise: NoiseSource,
+    pairs: WholeSum | None,
+) -> ClassPopulation:
+    """Release moments and pairs of rows whose counts are released, and make persons like them.
+
+    Args: as :func:`~penstock.mechanisms.copula.population.fit_population` has them.
+        pairs: of :func:`~penstock.mechanisms.classes.pair_counts.measure_pairs`.
+    """
+    shares = [read_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
+    groups = [Groups.make(grid, share) for grid, share in zip(grids, shares, strict=True)]
+    ordered = [j for j, grid in enumerate(grids) if grid.ordered]
+    score = Scores.of([grids[j] for j in ordered], [shares[j] for j in ordered], asked, radius)
+    released = release_moments(
+        score(coded).reshape(-1, per_person, len(score.weights)),
+        present.reshape(-1, per_person),
+        radius,
+        moments,
+        noise,
+    )
+    tables = release_pairs(groups, coded, present, pairs, noise)
+    told = Told(
+        np.repeat(np.arange(len(groups)), [one.count for one in groups]),
+        np.concatenate([one.add_up(s) for one, s in zip(groups, shares, strict=True)]),
+        math.hypot(sd, _FEWEST) / count,
+        tables / count,
+        math.hypot(0.0 if pairs is None else pairs.sd, _FEWEST) / count,
+        _read_moments(released / count, moments, score, groups, ordered, count),
+        count,
+    )
+    mixture = fit_mixture(told)
+    found = _compose(groups, mixture, shares, values, sd, count)
+    # Rows were clipped, and so are persons: by what that takes of theirs more is looked for.
+    scored = score(found.draw(quasi_random(found.latents, power)))
+    persons = np.column_stack([scored, np.ones(len(scored))])
+    seen = clip_rows(persons, radius)
+    taken = _unweigh((persons.T @ persons - seen.T @ seen) / len(seen), score.weights)
+    there = told.moments
+    further = replace(
+        there, products=there.products + taken[:-1, :-1], means=there.means + taken[:-1, -1]
+    )
+    mixture = fit_mixture(replace(told, moments=further), mixture)
+    return _compose(groups, mixture, shares, values, sd, count)
+
+
+def _read_moments(
+    told: Array,
+    measurement: WholeSum | None,
+    score: Scores,
+    groups: Sequence[Groups],
+    ordered: Sequence[int],
+    count: float,
+) -> Moments:
+    """Moments of scores as they are, from those of weighted ones, (q + 1, q + 1)."""
+    points = [groups[j].average(s.points) for j, s in zip(ordered, score.scale, strict=True)]
+    own = list(ordered)
+    for raw in score.raw:
+        [j] = [j for j in ordered if groups[j].grid is raw.grid]
+        points.append(groups[j].average(raw.points))
+        own.append(j)
+    starts = np.append(0, np.cumsum([one.count for one in groups]))
+    placed = np.zeros((starts[-1], len(own)))
+    for at, (j, each) in enumerate(zip(own, points, strict=True)):
+        placed[starts[j] : starts[j + 1], at] = each
+    plain = _unweigh(told, score.weights)
+    error = 0.0 if measurement is None else measurement.sd / math.sqrt(2) / count
+    apart = np.hypot(error / score.weights, SAMPLING / math.sqrt(count))
+    products = np.hypot(error / np.outer(score.weights, score.weights), SAMPLING / math.sqrt(count))
+    places = np.array(own, dtype=np.intp)
+    return Moments(placed, places, plain[:-1, :-1], products, plain[:-1, -1], apart)
+
+
+def _unweigh(moments: Array, weights: Array) -> Array:
+    """Of scores and 1, from those of weighted ones."""
+    each = np.append(weights, 1.0)
+    return np.asarray(moments / np.outer(each, each))
+
+
+def _compose(
+    groups: Sequence[Groups],
+    mixture: Mixture,
+    shares: Sequence[Array],
+    values: Sequence[Array],
+    sd: float,
+    count: float,
+) -> ClassPopulation:
+    """The population of a mixture: in a group, cells are as its column's margin has them."""
+    chances, weights, at = mixture.chances, mixture.classes, 0
+    cells: list[Cells] = []
+    risen: list[Array] = []
+    for one, told in zip(groups, values, strict=True):
+        each = chances[at : at + one.count][one.of] * one.within[:, None]
+        at += one.count
+        share = each @ weights
+        share = share / share.sum()
+        cells.append(
+            Cells.of(one.grid, share, read_within(one.grid, share, told, TWICE * sd, count))
+        )
+        risen.append(np.ascontiguousarray(np.cumsum(each, axis=0)[:-1].T))
+    return ClassPopulation(cells, risen, np.cumsum(weights)[:-1], count)
