@@ -88,6 +88,7 @@ PEERS_memory  := zuko==1.6.0 opacus==1.6.0
 PEERS_privacy := opendp==0.14.2 deprecated wrapt
 PEERS_swf-digits := scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloudpickle==3.1.2 narwhals==2.29.0
 PEERS_foreign := $(PEERS_swf-digits)
+PEERS_private-utility := $(PEERS_swf-digits)
 PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
 
 # MST and AIM need versions of their own of what .venv has, so they have an environment of their own.
@@ -100,6 +101,7 @@ SMARTNOISE := smartnoise-synth==1.0.8 smartnoise-sql==1.0.10 mbi==1.1.0 jax==0.1
 	Faker==40.54.0 PyYAML==6.0.3 sqlalchemy==2.1.9
 ENVIRONMENTS_foreign := .bench/smartnoise/.ready
 ENVIRONMENTS_tables  := .bench/smartnoise/.ready
+ENVIRONMENTS_private-utility := .bench/smartnoise/.ready
 
 .bench/smartnoise/.ready: $(VENV)/.ready
 	rm -rf $(@D)

@@ -30,6 +30,7 @@ STUDIES = {
     "lni-mia": "tests.studies.lni_mia",
     "marks": "tests.studies.marks",
     "panels": "tests.studies.panels",
+    "private-utility": "tests.studies.private_utility",
     "stall": "tests.studies.stall",
     "sum-audits": "tests.studies.sum_audits",
     "swf-digits": "tests.studies.swf_digits",

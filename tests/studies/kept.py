@@ -14,6 +14,7 @@ FOLDER = Path(os.environ.get("PENSTOCK_KEPT", ROOT / "build" / "kept"))
 
 RELEASED = (
     "tests/support/delivered.py",
+    "shared/penstock/mechanisms/classes",
     "shared/penstock/mechanisms/copula",
     "shared/penstock/mechanisms/structured",
     "shared/penstock/mechanisms/tables",
