@@ -425,6 +425,43 @@ def test_a_table_of_many_sites_is_that_of_their_rows() -> None:
         assert error < 5 / math.sqrt(SIZES[number])
 
 
+def test_a_wide_table_of_many_sites_has_the_pairs_of_their_rows() -> None:
+    """At a large ε: who is in which town goes with the site, and with a, as in rows; and the table
+    is made of sums alone, pairs among them."""
+    towns = Column("town", "categorical", levels=tuple(f"town {i}" for i in range(20)))
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns, towns))
+    settings = Structured(copies=1, refits=0, planted=0)
+    asked = Asked(settings, schema, PrivacyRequest(500.0, 1e-5))
+    mechanism = MECHANISMS.of(settings)
+    plan = plan_jointly(mechanism, asked, Consortium(NAMES, SIZES))
+    assert "pairs" in [event.label for event in plan.events]
+    rng, encoding = np.random.default_rng(15), Encoding(plan.asked.schema)
+    rows = [draw_rows(count, rng) for count in SIZES]
+    for number, each in enumerate(rows):
+        drawn = rng.normal(4 * number + 4 + 2 * each["a"], 2).round()
+        each["town"] = np.clip(drawn, 0, 19)
+    sites = [encode_site(plan, encoding, i, each) for i, each in enumerate(rows)]
+    noise = SeededNoise(16)
+    sums = gather_sums(mechanism, plan, encoding, sites, noise)
+    [table] = conclude(mechanism, plan, encoding, sums, noise)
+    made = {name: np.asarray(table.columns[name]) for name in ("site", "town", "a")}
+    all_rows = {
+        "site": np.repeat(np.arange(4), SIZES),
+        **{name: np.concatenate([each[name] for each in rows]) for name in ("town", "a")},
+    }
+
+    def share(of: dict[str, Any]) -> np.ndarray:
+        both = of["site"].astype(int) * 20 + of["town"].astype(int)
+        return np.bincount(both, minlength=80) / len(both)
+
+    assert np.abs(share(made) - share(all_rows)).sum() / 2 < 0.08
+    for of in (made, all_rows):
+        of["mean"] = np.array(
+            [of["a"][(of["town"] // 5).astype(int) == q].mean() for q in range(4)]
+        )
+    assert np.abs(made["mean"] - all_rows["mean"]).max() < 0.2
+
+
 @pytest.mark.parametrize(
     ("settings", "instead"),
     [
