@@ -144,10 +144,8 @@ def take_step_along(
     r"""b with :math:`\int I = u`, along the line from the reference: where risks rise with a
     column's tail, so does the information, and Newton's step down is far too short."""
     step, turned, _ = take_step(model, references, tails, question, off)
-    means, terms = (
-        [reference.coefficients[: model.linear] for reference in references],
-        question.terms,
-    )
+    means = [reference.coefficients[: model.linear] for reference in references]
+    terms = question.terms
     for _ in range(_TURNS):
         passed = [np.zeros_like(reference.information) for reference in references]
         for share, weight in SIMPSON:

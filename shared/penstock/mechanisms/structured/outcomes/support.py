@@ -15,6 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from penstock.mechanisms.copula.densities import estimate_density
 from penstock.mechanisms.copula.grids import Grid, draw_values, middle_of, read_within
+from penstock.mechanisms.copula.population import TWICE
 
 Array = NDArray[np.float64]
 
@@ -76,7 +77,7 @@ class Support:
             return cls(grid, cells, None, cuts, values, np.zeros((2, len(values))), error)
         cuts, within = _cut(grid, cells), None
         if told is not None:
-            within = read_within(grid, cells, told, 2 * sd, max(float(counts.sum()), 1.0))
+            within = read_within(grid, cells, told, TWICE * sd, max(float(counts.sum()), 1.0))
         inside = cuts[:-1, None] + np.diff(cuts)[:, None] * (np.arange(_WITHIN) + 0.5) / _WITHIN
         values = _draw(grid, cells, inside.ravel(), within).reshape(inside.shape).mean(axis=1)
         hidden = np.maximum([values - seen[1], seen[0] - values], 0.0)
