@@ -100,7 +100,7 @@ def fit_classes(
     ordered = [j for j, grid in enumerate(grids) if grid.ordered]
     score = Scores.of([grids[j] for j in ordered], [shares[j] for j in ordered], asked, radius)
     released = release_moments(
-        score(coded).reshape(-1, per_person, len(score.weights)),
+        score(coded).reshape(len(present) // per_person, per_person, len(score.weights)),
         present.reshape(-1, per_person),
         radius,
         moments,
