@@ -121,9 +121,9 @@ def _tables(plan: Any) -> list[Look]:
 
 
 def _structured(plan: Any) -> list[Look]:
-    margins, moments, *_ = plan.measurements
-    looks = [Look(margins), Look(moments, _TRIANGLE)]
-    looks += [Look(each) for each in plan.measurements if each.label == "pairs"]
+    shapes = {"margins": (), "moments": (_TRIANGLE,), "pairs": ()}
+    asked = plan.measurements
+    looks = [Look(each, *shapes[each.label]) for each in asked if each.label in shapes]
     return looks + [Look(each) for drawn in plan.outcomes for each in plan.rounds_of(drawn)]
 
 
@@ -188,6 +188,13 @@ def wide(k: int) -> Schema:
     return replace(
         cohort(k), columns=(*cohort(k).columns, Column("town", "categorical", levels=towns))
     )
+
+
+def levels_alone(k: int) -> Schema:
+    """A wide table in which nothing has an order."""
+    levels = tuple(f"{number}" for number in range(12))
+    columns = tuple(Column(name, "categorical", levels=levels) for name in "abc")
+    return Schema(columns, person="patient", max_rows_per_person=k)
 
 
 def two_ends(k: int) -> Schema:
@@ -316,6 +323,7 @@ def _structures() -> Iterator[Study]:
         yield Study(f"two outcomes, k = {k}", small, two_ends(k))
         yield Study(f"no outcome, k = {k}", small, visits(k))
         yield Study(f"a wide table, k = {k}", small, wide(k))
+        yield Study(f"a wide table of levels alone, k = {k}", small, levels_alone(k))
         yield Study(f"cox, k = {k}", planted, trial(k), estimand=QUESTIONS["cox"])
         every = tuple(QUESTIONS[name] for name in ("ols", "logistic", "poisson"))
         named = f"every regression, k = {k}"

@@ -99,13 +99,17 @@ def fit_classes(
     groups = [Groups.make(grid, share) for grid, share in zip(grids, shares, strict=True)]
     ordered = [j for j, grid in enumerate(grids) if grid.ordered]
     score = Scores.of([grids[j] for j in ordered], [shares[j] for j in ordered], asked, radius)
-    released = release_moments(
-        score(coded).reshape(len(present) // per_person, per_person, len(score.weights)),
-        present.reshape(-1, per_person),
-        radius,
-        moments,
-        noise,
-    )
+    nothing = Moments.nothing(sum(one.count for one in groups))
+    seen = nothing
+    if ordered:
+        released = release_moments(
+            score(coded).reshape(-1, per_person, len(score.weights)),
+            present.reshape(-1, per_person),
+            radius,
+            moments,
+            noise,
+        )
+        seen = _read_moments(released / count, moments, score, groups, ordered, count)
     tables = release_pairs(groups, coded, present, pairs, noise)
     told = Told(
         np.repeat(np.arange(len(groups)), [one.count for one in groups]),
@@ -113,22 +117,30 @@ def fit_classes(
         math.hypot(sd, _FEWEST) / count,
         tables / count,
         math.hypot(0.0 if pairs is None else pairs.sd, _FEWEST) / count,
-        _read_moments(released / count, moments, score, groups, ordered, count),
+        seen,
         count,
     )
     mixture = fit_mixture(told)
     found = _compose(groups, mixture, shares, values, sd, count)
-    # Rows were clipped, and so are persons: by what that takes of theirs more is looked for.
+    if ordered:
+        further = replace(told, moments=_add_clipped(seen, score, found, radius, power))
+        mixture = fit_mixture(further, mixture)
+        found = _compose(groups, mixture, shares, values, sd, count)
+    return found
+
+
+def _add_clipped(
+    seen: Moments, score: Scores, found: ClassPopulation, radius: float, power: int
+) -> Moments:
+    """The moments, with what clipping took of rows: as much as it takes of such persons."""
     scored = score(found.draw(quasi_random(found.latents, power)))
     persons = np.column_stack([scored, np.ones(len(scored))])
-    seen = clip_rows(persons, radius)
-    taken = _unweigh((persons.T @ persons - seen.T @ seen) / len(seen), score.weights)
-    there = told.moments
-    further = replace(
-        there, products=there.products + taken[:-1, :-1], means=there.means + taken[:-1, -1]
+    clipped = clip_rows(persons, radius)
+    taken = (persons.T @ persons - clipped.T @ clipped) / len(persons)
+    taken = _unweigh(taken, score.weights)
+    return replace(
+        seen, products=seen.products + taken[:-1, :-1], means=seen.means + taken[:-1, -1]
     )
-    mixture = fit_mixture(replace(told, moments=further), mixture)
-    return _compose(groups, mixture, shares, values, sd, count)
 
 
 def _read_moments(

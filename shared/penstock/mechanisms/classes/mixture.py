@@ -59,6 +59,12 @@ class Moments:
     means: Array
     mean_errors: Array
 
+    @classmethod
+    def nothing(cls, groups: int) -> Moments:
+        """Where no column has an order."""
+        none, pairs = np.zeros(0), np.zeros((0, 0))
+        return cls(np.zeros((groups, 0)), none.astype(np.intp), pairs, pairs, none, none)
+
 
 @dataclass(frozen=True, slots=True)
 class Told:

@@ -379,9 +379,7 @@ class Scores:
     def __call__(self, columns: Coded) -> Array:
         """(N, q) of coded rows."""
         each = zip(self.grids, self.scale, strict=True)
-        # A table of levels alone has none.
-        parts = [np.zeros((len(next(iter(columns.values()))), 0))]
-        parts += [scale.score(grid, columns[grid.column.name]) for grid, scale in each]
+        parts = [scale.score(grid, columns[grid.column.name]) for grid, scale in each]
         parts += [raw(columns[raw.grid.column.name]) for raw in self.raw]
         return np.asarray(np.concatenate(parts, axis=1) * self.weights)
 

@@ -8,7 +8,8 @@ measurement              what is released                                 event
 =======================  ===============================================  =================
 margins                  counts of each column's cells, each duration's   DiscreteGaussian
                          times by event, and the number of rows
-moments                  second moments of weighted, clipped scores       DiscreteGaussian
+moments                  second moments of weighted, clipped scores, but  DiscreteGaussian
+                         of a wide table of nothing but levels: it has none
 pairs                    of a wide table, counts of each pair of columns  DiscreteGaussian
 outcome, round 1, 2, …   a sum of clipped scores for each outcome         DiscreteGaussian
 =======================  ===============================================  =================
@@ -23,6 +24,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms.classes.pair_counts import measure_pairs
@@ -96,6 +98,7 @@ class StructuredPlan:
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         rounds: each is one release for each outcome, the last ones for those that are asked about.
         pairs: of a wide table, the counts of each pair of covariates; else None.
+        moments: None, where no score is left: pairs hold all that levels have in common.
         planted: runs with effects planted into the released model; effects: those.
         epsilon: of the events at the requested δ.
     """
@@ -108,7 +111,7 @@ class StructuredPlan:
     outcomes: tuple[Drawn, ...]
     radius: float
     margins: WholeSum
-    moments: WholeSum
+    moments: WholeSum | None
     rounds: tuple[WholeSum, ...]
     planted: int = 0
     effects: tuple[Effect, ...] = ()
@@ -127,7 +130,8 @@ class StructuredPlan:
     @property
     def measurements(self) -> tuple[WholeSum, ...]:
         """All that is asked of rows, and the noise with which it leaves, in order."""
-        return (self.margins, self.moments, *((self.pairs,) if self.pairs else ()), *self.rounds)
+        dependence = (each for each in (self.moments, self.pairs) if each is not None)
+        return (self.margins, *dependence, *self.rounds)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -136,13 +140,18 @@ class StructuredPlan:
 
     def with_noise(self, factor: float) -> StructuredPlan:
         """The same with so many times the noise."""
+        more = partial(_with_noise, factor=factor)
         return replace(
             self,
             margins=self.margins.with_noise(factor),
-            moments=self.moments.with_noise(factor),
+            moments=more(self.moments),
             rounds=tuple(each.with_noise(factor) for each in self.rounds),
-            pairs=None if self.pairs is None else self.pairs.with_noise(factor),
+            pairs=more(self.pairs),
         )
+
+
+def _with_noise(measurement: WholeSum | None, factor: float) -> WholeSum | None:
+    return None if measurement is None else measurement.with_noise(factor)
 
 
 def plan(
@@ -270,6 +279,8 @@ def at_scale(
     scored = [grid for grid in grids if grid.ordered or not shares.pairs]
     told = sum(grid.latents for grid in scored) + len(list_asked(grids, outcomes))
     radius = math.sqrt(told + 1) + _ROOM
+    if shares.pairs and not told:
+        shares = replace(shares, pairs=shares.pairs + shares.moments, moments=0.0)
     counted, durations = list_counted(schema, outcomes), len(list_durations(schema))
     size = most_scores(schema, outcomes)
     return StructuredPlan(
@@ -281,7 +292,9 @@ def at_scale(
         outcomes=outcomes,
         radius=radius,
         margins=measure_margins(scale / math.sqrt(shares.margins), counted, durations, rows),
-        moments=measure_moments(scale / math.sqrt(shares.moments), radius, told, rows),
+        moments=measure_moments(scale / math.sqrt(shares.moments), radius, told, rows)
+        if shares.moments
+        else None,
         rounds=tuple(
             measure_outcome(scale * math.sqrt(there / share), i + 1, there, size)
             for i, share in enumerate(shares.rounds)

@@ -99,7 +99,7 @@ def release_moments(
         measurement: of :func:`measure_moments`, or None for no noise.
     """
     if measurement is None:
-        y = _clipped(scores.reshape(present.size, scores.shape[2]), radius)
+        y = _clipped(scores.reshape(-1, scores.shape[2]), radius)
         y = np.where(present.reshape(-1, 1), y, 0.0)
         bare: Array = y.T @ y
         return bare
@@ -123,8 +123,7 @@ def whole_moments(
         The sum, (d+1, d+1), Python ints in units of u²; and u².
     """
     # Absent rows are computed too: no float may depend on how many persons there are.
-    flat = scores.reshape(present.size, scores.shape[2])
-    there, unit = present.ravel(), row_unit(radius)
+    flat, there, unit = scores.reshape(-1, scores.shape[2]), present.ravel(), row_unit(radius)
     total = np.zeros((scores.shape[2] + 1,) * 2, dtype=object)
     for at in range(0, len(flat), _ROWS_AT_ONCE):
         some = slice(at, at + _ROWS_AT_ONCE)
