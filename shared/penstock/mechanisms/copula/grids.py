@@ -24,13 +24,13 @@ BINS, STEPS = 32, 64
 """Cells of a number, at most, besides its spike's and that of what is missing: more of them are
 more noise where a column is thin. And steps, where each is a cell."""
 
-VALUES = 256
+VALUES = 4096
 """Values of a number, at most, that are counted one by one beside wider bins, with more noise: of
 many rows that have the same value a bin does not say which."""
 
-
-_PILED, _LEAST_WITHIN = 3.5, 1e-9
-"""Sds of noise, and of who is there by chance, by which a value stands out of its bin."""
+_STRAYS, _LEAST_WITHIN = 0.05, 1e-9
+"""Values of a column that are taken for piles by chance, on average: their count stands out of the
+bin by noise, and by who is there."""
 
 MOST_ALIKE = 0.95
 """Of a column's values in one even bin, above which nearly all that it tells is within the bin."""
@@ -351,7 +351,8 @@ def read_within(grid: Grid, shares: Array, counts: Array, sd: float, rows: float
     there = np.maximum(rows * shares[grid.bins][homes], 1.0)
     expected = there * dense
     found = np.clip(counts / there, 0.0, 1.0)
-    piled = counts - expected > _PILED * np.sqrt(sd**2 + expected)
+    apart = float(ndtri(1 - _STRAYS / len(homes)))
+    piled = counts - expected > apart * np.sqrt(sd**2 + expected)
 
     def add(each: Array) -> Array:
         """(values,) in all, of a value's bin."""
