@@ -7,7 +7,7 @@ from dataclasses import replace
 from penstock.base.text import count_text
 from penstock.mechanisms import Structured
 from penstock.mechanisms.structured.declared import has_model, list_outcomes
-from penstock.mechanisms.structured.settings import FRESH
+from penstock.mechanisms.structured.settings import FRESH, FRESH_DEALT
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Product
 from penstock_server.mechanisms.protocol import EffectClass, Results
@@ -94,7 +94,11 @@ class StructuredKind(TableKind[Structured]):
 
     @property
     def fresh(self) -> float:
-        return FRESH
+        from penstock.mechanisms.structured.plan import is_wide, make_grids
+
+        schema, estimands = self.study.schema, self.study.estimands
+        wide = is_wide(make_grids(schema, list_outcomes(schema, estimands)))
+        return FRESH_DEALT if wide else FRESH
 
     def tell_how(self) -> str:
         return _HOW_JOINTLY if self.joint else _HOW

@@ -15,6 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from penstock.mechanisms.classes.even_draws import (
+    deal_cells,
+    deal_classes,
+    hand_out,
+    spread_inside,
+)
 from penstock.mechanisms.classes.mixture import Mixture, Moments, Told, fit_mixture
 from penstock.mechanisms.classes.pair_counts import Groups, release_pairs
 from penstock.mechanisms.copula.grids import Cells, Grid, read_within
@@ -73,6 +79,19 @@ class ClassPopulation:
             coded[own.grid.column.name] = own.fill(place, inside)
         return coded
 
+    def draw_table(self, points: Array, rng: np.random.Generator) -> Coded:
+        """(N, 1 + d) in (0, 1) to coded columns: cells as often as they are likely, and less than
+        one row off (:func:`~penstock.mechanisms.classes.even_draws.deal_cells`); each person's are
+        chance."""
+        member, sizes = deal_classes(np.append(self.classes, 1.0), points[:, 0], rng)
+        counts = deal_cells(self.risen, sizes, rng)
+        coded: Coded = {}
+        for j, (own, count) in enumerate(zip(self.cells, counts, strict=True), start=1):
+            place = hand_out(count, member, points[:, j])
+            inside = spread_inside(place, rng) if own.grid.numeric else points[:, j]
+            coded[own.grid.column.name] = own.fill(place, inside)
+        return coded
+
 
 def fit_classes(
     grids: Sequence[Grid],
@@ -118,7 +137,6 @@ def fit_classes(
         tables / count,
         math.hypot(0.0 if pairs is None else pairs.sd, _FEWEST) / count,
         seen,
-        count,
     )
     mixture = fit_mixture(told)
     found = _compose(groups, mixture, shares, values, sd, count)

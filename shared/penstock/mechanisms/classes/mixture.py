@@ -7,7 +7,7 @@ enough it comes near to any table (Dunson & Xing 2009, J. Am. Statistical Associ
 That the whole of a table may be sought which noisy answers are likeliest of is of Liu, Vietri & Wu
 (2021, "Iterative methods for private synthetic data", NeurIPS). θ and π are where
 
-.. math:: \sum_q (q(P) - a_q)^2 / 2 v_q + λ n \sum_j I(z; x_j)
+.. math:: \sum_q (q(P) - a_q)^2 / 2 v_q + λ \sum_j I(z; x_j)
 
 is least, over all that was released: shares of groups, shares of pairs of groups, and moments of
 numbers' scores; I is the information that the class has of a column. Without the last term noise
@@ -17,6 +17,7 @@ Post-processing: Adam's steps (Kingma & Ba 2015), as many whatever the counts ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,12 +29,17 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Block: TypeAlias = "slice[int, int, None]"
 
-CLASSES = 100
-_INFORMED = 0.025
-"""λ, and how many classes there are: chosen on two draws of 10,000 rows of one table, at ε = .5 to
-8. Half and twice of either are as good but for a tenth."""
+CLASSES, MOST_CLASSES = 100, 400
+_BY_ERROR = 0.25
+"""As many classes as this over the error of a pair's share: exact counts tell of more."""
 
-_STEPS, _FURTHER = 400, 150
+_INFORMED = 1.0
+"""λ is so much for each column, over the root of a pair's error. Chosen on other tables than those
+that the studies are of (docs/how-it-works.md): half and twice it are as good but for a tenth."""
+
+_STEPS_BY_CLASS, _MOST_STEPS, _FURTHER = 4, 800, 0.375
+"""Steps, by how many classes there are, and how many of these again from where a fit ended."""
+
 _RATE, _LAST_RATE, _FALLING = 0.1, 0.002, 0.6
 _FIRST, _SECOND, _EPSILON = 0.9, 0.99, 1e-8
 _APART, _SEED = 0.5, 0
@@ -73,7 +79,6 @@ class Told:
     Attributes:
         own: (G,) the column of each group.
         shares: (G,) and pairs: (G, G), symmetric; their errors: sds.
-        rows: how many there are.
     """
 
     own: NDArray[np.intp]
@@ -82,7 +87,16 @@ class Told:
     pairs: Array
     pair_error: float
     moments: Moments
-    rows: float
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return round(min(max(_BY_ERROR / self.pair_error, CLASSES), MOST_CLASSES))
+
+    @property
+    def price(self) -> float:
+        """λ."""
+        return float(_INFORMED * len(np.unique(self.own)) / math.sqrt(self.pair_error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,8 @@ def fit_mixture(told: Told, start: Mixture | None = None) -> Mixture:
     Args:
         start: from where, in fewer steps; None: classes that differ by chance.
     """
-    steps, blocks = _STEPS if start is None else _FURTHER, _list_blocks(told.own)
+    steps, blocks = min(_STEPS_BY_CLASS * told.classes, _MOST_STEPS), _list_blocks(told.own)
+    steps = steps if start is None else round(_FURTHER * steps)
     if start is None:
         start = _begin(told, blocks)
     logits, weights = start.logits.copy(), start.weights.copy()
@@ -145,7 +160,7 @@ class _Objective:
         moments = told.moments
         apart = told.own[:, None] != told.own
         crossed = moments.own[:, None] != moments.own
-        self._blocks, self._rows = blocks, told.rows
+        self._blocks, self._price = blocks, told.price
         self._shares, self._pairs = told.shares, told.pairs
         self._by_share = float(told.share_error**-2)
         # Each pair stands twice in a symmetric matrix.
@@ -177,7 +192,7 @@ class _Objective:
             turned += 2 * (self._points @ (missed @ scored))
         single = (share - self._shares) * self._by_share
         single += self._points @ ((self._points.T @ share - self._means) * self._by_mean)
-        known = _INFORMED * self._rows * (logs - np.log(np.maximum(share, 1e-12))[:, None])
+        known = self._price * (logs - np.log(np.maximum(share, 1e-12))[:, None])
         by_theta = turned + single[:, None] + known
         # A pair's slope by π is of both its θ, whose products were counted twice above.
         by_class = ((0.5 * turned + single[:, None] + known) * theta).sum(axis=0)
@@ -189,12 +204,12 @@ class _Objective:
 
 
 def _begin(told: Told, blocks: Sequence[Block]) -> Mixture:
-    logits = np.empty((len(told.shares), CLASSES))
+    logits = np.empty((len(told.shares), told.classes))
     apart = np.random.default_rng(_SEED).standard_normal(logits.shape)
     for block in blocks:
         share = np.maximum(told.shares[block], _LEAST_SHARE)
         logits[block] = np.log(share / share.sum())[:, None] + _APART * apart[block]
-    return Mixture(logits, np.zeros(CLASSES), told.own)
+    return Mixture(logits, np.zeros(told.classes), told.own)
 
 
 def _list_blocks(own: NDArray[np.intp]) -> list[Block]:

@@ -89,6 +89,10 @@ class Population:
         cells = map(Cells.of, self.grids, self.shares, self.within)
         return _decode(cells, latents @ self.root)
 
+    def draw_table(self, points: Array, rng: np.random.Generator) -> Coded:
+        """(N, D) in (0, 1) to coded columns; ``rng`` is not needed."""
+        return self.draw(ndtri(points))
+
 
 @cache
 def quasi_random(columns: int, power: int) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.mechanisms.classes.mixture import CLASSES
+from penstock.mechanisms.classes.mixture import MOST_CLASSES
 from penstock.mechanisms.classes.pair_counts import most_groups
 from penstock.mechanisms.copula.grids import Grid
 from penstock.mechanisms.memory import (
@@ -83,4 +83,4 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
 def _count_classes(grids: Sequence[Grid]) -> int:
     """Numbers of a mixture's fit: of each pair of groups, and of each group in each class."""
     groups = sum(map(most_groups, grids))
-    return groups * (_OF_PAIRS * groups + _OF_CLASSES * CLASSES)
+    return groups * (_OF_PAIRS * groups + _OF_CLASSES * MOST_CLASSES)

@@ -78,10 +78,10 @@ ALONE = Shares(0.4, 0.6, ())
 """Without an outcome there is nothing but margins and dependence."""
 
 WIDE_WITH_OUTCOMES = Shares(0.16, 0.10, (0.13, 0.17, 0.14, 0.18), 0.12)
-WIDE_ALONE = Shares(0.17, 0.05, (), 0.78)
+WIDE_ALONE = Shares(0.33, 0.05, (), 0.62)
 """The same of a wide table, whose pairs of columns are counted."""
 
-_WIDE = 16
+_WIDE = 12
 """Levels of columns without an order, beyond the first of each, from which a table is wide: a
 copula would have a latent for each."""
 

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 from scipy.stats import qmc
 
 from penstock.base.errors import InvalidInput, Problem
@@ -169,7 +169,7 @@ class Model:
                 points = _shuffle(points, rng)
             # The first coordinates are the most even: an outcome's own ones.
             chances, latents = np.split(points, [outcomes], axis=1)
-            rows = self.population.draw(ndtri(latents))
+            rows = self.population.draw_table(latents, rng)
             uniforms = np.split(chances, len(self.outcomes), axis=1) if self.outcomes else []
             for outcome, own in zip(self.outcomes, uniforms, strict=True):
                 rows.update(outcome.draw(rows, own, add(outcome.columns[0].name, rows)))

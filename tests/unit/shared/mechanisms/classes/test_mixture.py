@@ -12,9 +12,7 @@ from penstock.mechanisms.classes import mixture
 from penstock.mechanisms.classes.mixture import Mixture, Moments, Told, fit_mixture
 
 OWN = np.repeat([0, 1, 2], [3, 4, 2])
-NONE = Moments(
-    np.zeros((9, 0)), np.zeros(0, dtype=np.intp), *(np.zeros(s) for s in ((0, 0), (0, 0), 0, 0))
-)
+NONE = Moments.nothing(9)
 
 
 def value(told: Told, found: Mixture) -> float:
@@ -31,7 +29,7 @@ def value(told: Told, found: Mixture) -> float:
     total += (off[crossed] ** 2).sum() / 2
     total += (((moments.points.T @ share - moments.means) / moments.mean_errors) ** 2).sum() / 2
     informed = (joint * (np.log(theta) - np.log(share)[:, None])).sum()
-    return float(total + mixture._INFORMED * told.rows * informed)
+    return float(total + told.price * informed)
 
 
 def noisy_told(seed: int) -> Told:
@@ -48,7 +46,7 @@ def noisy_told(seed: int) -> Told:
         rng.normal(size=3),
         np.array([0.2, 0.3, 0.4]),
     )
-    return Told(OWN, rng.dirichlet(np.ones(9)), 0.1, pairs + pairs.T, 0.2, moments, 5.0)
+    return Told(OWN, rng.dirichlet(np.ones(9)), 0.1, pairs + pairs.T, 0.2, moments)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -75,7 +73,7 @@ def joined(tables: dict[tuple[int, int], np.ndarray], shares: np.ndarray) -> Tol
         rows, columns = np.flatnonzero(a == OWN), np.flatnonzero(b == OWN)
         pairs[np.ix_(rows, columns)] = table
         pairs[np.ix_(columns, rows)] = table.T
-    return Told(OWN, shares, 1e-4, pairs, 1e-4, NONE, 10_000.0)
+    return Told(OWN, shares, 1e-4, pairs, 1e-4, NONE)
 
 
 def test_without_noise_pairs_are_those_told() -> None:
@@ -104,7 +102,7 @@ def test_noise_is_not_taken_for_dependence() -> None:
     shares = np.concatenate([rng.dirichlet(np.full(size, 3)) for size in (3, 4, 2)])
     even = np.outer(shares, shares)
     noise = np.triu(rng.normal(0, 0.01, (9, 9)))
-    told = Told(OWN, shares, 0.003, even + noise + noise.T, 0.01, NONE, 10_000.0)
+    told = Told(OWN, shares, 0.003, even + noise + noise.T, 0.01, NONE)
 
     def miss() -> float:
         found = fit_mixture(told)
@@ -124,7 +122,7 @@ def test_a_fit_is_the_same_each_time_and_of_as_many_steps_whatever_is_told() -> 
         one = fit_mixture(told)
         other = fit_mixture(replace(told, pairs=told.pairs * 0, shares=told.shares[::-1]))
         further = fit_mixture(told, one)
-    assert len(calls) == 2 * mixture._STEPS + mixture._FURTHER
+    assert len(calls) == (2 + 0.375) * 400
     assert np.array_equal(one.logits, fit_mixture(told).logits)
     assert all(np.isfinite(each.logits).all() for each in (one, other, further))
     assert value(told, further) < 1.05 * value(told, one)
