@@ -34,7 +34,7 @@ def padded(schema: Schema, count: int, frame: int) -> tuple[Encoding, np.ndarray
     k = schema.max_rows_per_person
     coded = {n: v for n, v in made.rows(rng, count * k).items() if n in schema.names}
     person = np.repeat(np.arange(count), k)
-    rows, present = arrange_by_person(coded, person, frame, schema, rng)
+    rows, present = arrange_by_person(coded, person, frame, Encoding(schema), rng)
     return Encoding(schema), rows, present
 
 

@@ -21,6 +21,7 @@ from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Structured
 from penstock.mechanisms.released import Kind
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
+from penstock.schema.encoding import Encoding
 from penstock_client.rows.snapshot import arrange_by_person, load_rows, recode_levels
 from penstock_client.work import rehearsal
 from penstock_client.work.rehearsal import LONG, SHORT, Timing, seconds, shortened
@@ -118,14 +119,16 @@ def test_synthetic_rows_are_of_all_kinds_with_values_missing_and_persons_absent(
     assert set(coded["grid"][~np.isnan(coded["grid"])]) >= {0.5}
     assert set(range(2000)) - set(person.tolist())
     rng = np.random.default_rng(0)
-    _, present = arrange_by_person(recode_levels(coded, KINDS, KINDS), person, 2000, KINDS, rng)
+    _, present = arrange_by_person(
+        recode_levels(coded, KINDS, KINDS), person, 2000, Encoding(KINDS), rng
+    )
     assert 0.6 < present.mean() < 0.95
 
 
 def test_a_wide_table_keeps_whole_rows():
     wide = Schema(tuple(Column(f"x{i}", "continuous", lower=0, upper=1) for i in range(200)))
     coded, person = load_rows(rehearsal.synthetic_rows(wide, 50, 1))
-    _, present = arrange_by_person(coded, person, 50, wide, np.random.default_rng(0))
+    _, present = arrange_by_person(coded, person, 50, Encoding(wide), np.random.default_rng(0))
     assert present.any()
 
 

@@ -242,7 +242,9 @@ class World:
     def _release(self, coded: Coded) -> None:
         noise = SeededNoise(1)
         person = np.repeat(np.arange(PERSONS), ROWS)
-        rows, present = arrange_by_person(coded, person, PERSONS, SCHEMA, noise.generator())
+        rows, present = arrange_by_person(
+            coded, person, PERSONS, Encoding(SCHEMA), noise.generator()
+        )
 
         def made(arch: Any, device: str, threads: int = 1) -> Any:
             return make_flow(arch, device, self.case.backend, threads=threads)

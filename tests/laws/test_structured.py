@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.carried_out import release
 
+from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.classes.pair_counts import Groups, count_pairs, measure_pairs
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.structured import score_clipping
@@ -25,6 +27,7 @@ from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
+from penstock.schema.encoding import Encoding
 
 ATTAINED = 1 - 1e-4
 
@@ -224,3 +227,24 @@ def test_cells_cover_whatever_a_column_may_hold() -> None:
         grid = make_grid(column)
         assert grid.count >= 2
         assert grid.latents >= 1
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_release_is_the_same_of_points_and_of_columns(k: int) -> None:
+    """A gate lays rows out plainly: laws of rows as points are laws of what it does."""
+    given, count = schema(k), 40
+    coded = rows(count * k, np.random.default_rng(2))
+    settings = Structured(copies=2, refits=1, planted=0)
+    planned = plan(settings, given, count, PrivacyRequest(1.0, 1e-5), (COX,))
+    [points, plain] = (Encoding(given), MECHANISMS.of(settings).lay_out(given))
+    assert points.d > plain.d == len(given.columns)
+    found = []
+    for encoding in (points, plain):
+        x, there = encoding.encode(coded, np.random.default_rng(3))
+        handed = (x.reshape(count, k, encoding.d), there.reshape(count, k))
+        parts = release(settings, planned, encoding, *handed, SeededNoise(4))
+        found.append({part.name: part.columns for part in parts})
+    assert list(found[0]) == list(found[1])
+    for name, columns in found[0].items():
+        for column, values in columns.items():
+            assert np.array_equal(values, found[1][name][column], equal_nan=True), (name, column)

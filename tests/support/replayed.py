@@ -517,7 +517,7 @@ def others(schema: Schema, persons: int, kind: str, rng: np.random.Generator) ->
         coded = {c.name: np.full(len(who), _ends(c)[0]) for c in schema.columns}
     order = rng.permutation(len(who))
     shuffled = {name: values[order] for name, values in coded.items()}
-    made = World(*arrange_by_person(shuffled, who[order], persons, schema, rng))
+    made = World(*arrange_by_person(shuffled, who[order], persons, Encoding(schema), rng))
     return (
         World(made.rows * 0.0, made.present & False) if kind == "nobody" else made.without_first()
     )
@@ -529,7 +529,9 @@ def neighbours(study: Study, nobody: World, rng: np.random.Generator) -> dict[st
     # An answer's slopes are at their steepest somewhere within the bounds.
     between = 8 if isinstance(study.mechanism, Gibbs) else 0
     for name, coded in worst_persons(schema, rng, between).items():
-        rows, present = arrange_by_person(coded, np.zeros(k + 2, dtype=np.int64), 1, schema, rng)
+        rows, present = arrange_by_person(
+            coded, np.zeros(k + 2, dtype=np.int64), 1, Encoding(schema), rng
+        )
         found[name] = nobody.with_first(rows[0], present[0])
     encoding, there = Encoding(schema), np.ones(k, dtype=np.bool_)
     for number in range(3):

@@ -17,6 +17,9 @@ from penstock.base.files import write_atomic
 from penstock.schema import Schema
 
 if TYPE_CHECKING:
+    # With scipy: half a second that every command of a site would wait for.
+    from penstock.schema.encoding import Encoding
+
     # Validation is pandas, 40 MB of it, which no worker needs.
     from penstock_client.rows.validation import Checked
 
@@ -104,21 +107,18 @@ def arrange_by_person(
     coded: dict[str, Array],
     person: NDArray[np.int64],
     persons: int,
-    schema: Schema,
+    encoding: Encoding,
     rng: np.random.Generator,
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Lay rows out by person and encode them: (persons, k, d), with a presence mask (persons, k).
 
-    At most k = ``schema.max_rows_per_person`` rows of a person are used, the first ones; absent
+    At most k = ``max_rows_per_person`` rows of a person are used, the first ones; absent
     rows, and rows with a missing value in a column that is not nullable, are null. In a column that
     does not vary all of a person's rows have the first value that is known of one. All persons · k
     places are encoded, the absent ones too: what it costs is public, but for the sorting of as many
     rows as the file has, which is the same for every study.
     """
-    # With scipy: half a second that every command of a site would wait for.
-    from penstock.schema.encoding import Encoding
-
-    encoding = Encoding(schema)
+    schema = encoding.schema
     k = schema.max_rows_per_person
     order = np.argsort(person, kind="stable")
     ordered = person[order]

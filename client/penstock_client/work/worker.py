@@ -110,19 +110,20 @@ def prepare(
     asked, carried = carry(study.asked, planned)
     joint = planned if isinstance(planned, JointPlan) else None
 
+    encoding = mechanism.lay_out(asked.schema)
+
     def load(data: snapshot.Bytes, persons: int | None) -> tuple[Array, Bools]:
         coded, person = snapshot.load_rows(data)
         recoded = snapshot.recode_levels(coded, dictionary, study.schema)
         if joint is not None and SITE in asked.schema.names:  # the rows know of which site they are
             recoded[SITE] = np.full(len(person), float(study.sites.index(spec.site)))
         count = persons if persons is not None else int(person.max()) + 1
-        return snapshot.arrange_by_person(recoded, person, count, asked.schema, rng)
+        return snapshot.arrange_by_person(recoded, person, count, encoding, rng)
 
     rows, present = load(data, spec.persons)
     public = load(map_rows(spec.public), None) if spec.public is not None else None
     if [to_dict(e) for e in planned.events] != spec.events:
         raise InvalidEvent("the plan is not the one that was charged")
-    encoding = Encoding(asked.schema)
     return Task(study, mechanism, encoding, carried, rows, present, public, joint)
 
 
@@ -141,24 +142,29 @@ def produce(
     """
     noise = noise_of(spec)
     task = prepare(spec, data, noise.generator(), mechanisms)
-    shape = task.mechanism.shape(task.study.asked, spec.persons)
+    shape, version = (
+        task.mechanism.shape(task.study.asked, spec.persons),
+        choose_version(task.study.wire),
+    )
+    parts = task.mechanism.run(
+        task.plan,
+        task.encoding,
+        task.rows,
+        task.present,
+        noise,
+        progress=progress,
+        device=device_of(spec),
+        threads=spec.threads,
+        public=task.public,
+    )
+    del task  # its rows are the run's alone, which may let them go
 
     def told() -> Iterator[Part]:
-        for part in task.mechanism.run(
-            task.plan,
-            task.encoding,
-            task.rows,
-            task.present,
-            noise,
-            progress=progress,
-            device=device_of(spec),
-            threads=spec.threads,
-            public=task.public,
-        ):
+        for part in parts:
             yield part
             made(shape.part(part.name).kind)
 
-    write_release(path, shape, told(), choose_version(task.study.wire))
+    write_release(path, shape, told(), version)
 
 
 def contribute_round(

@@ -281,6 +281,12 @@ class Mechanism(ABC, Generic[S, P]):
             Hopeless: what would come back would be noise.
         """
 
+    def lay_out(self, schema: Schema) -> Encoding:
+        """How :meth:`run` is handed rows: as points, but where it would decode them first."""
+        from penstock.schema.encoding import Encoding
+
+        return Encoding(schema)
+
     @abstractmethod
     def memory(
         self, plan: P, schema: Schema, dictionary: Schema | None = None, threads: int = 1

@@ -39,6 +39,11 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
 
         return plan(asked.settings, asked.schema, persons, asked.privacy, asked.estimands)
 
+    def lay_out(self, schema: Schema) -> Encoding:
+        from penstock.schema.plain_encoding import PlainEncoding
+
+        return PlainEncoding(schema)
+
     def memory(
         self,
         plan: StructuredPlan,
@@ -86,8 +91,9 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         """Tables have as many rows as were counted with noise, at most n·k."""
         from penstock.mechanisms.structured import run
 
-        for name, table in run.draw(plan, encoding, rows, present, noise, progress, threads):
-            yield Part(name, table)
+        # Nothing here holds the rows, which the run lets go once the model is fitted.
+        drawn = run.draw(plan, encoding, rows, present, noise, progress, threads)
+        return (Part(name, table) for name, table in drawn)
 
     def shortened(self, settings: Structured, steps: int, copies: int, refits: int) -> Structured:
         """A fit has no steps that could be left out; copies, refits and planted runs can be."""

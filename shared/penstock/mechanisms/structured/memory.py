@@ -21,6 +21,8 @@ from penstock.mechanisms.memory import (
 )
 from penstock.mechanisms.structured.outcomes.hazards import INTERVALS
 from penstock.mechanisms.structured.plan import (
+    ROWS_AT_ONCE,
+    UNIFORMS,
     StructuredPlan,
     list_counted,
     make_grids,
@@ -28,7 +30,7 @@ from penstock.mechanisms.structured.plan import (
 )
 from penstock.mechanisms.structured.regressors import most_columns
 from penstock.schema import Schema
-from penstock.schema.encoding import Encoding
+from penstock.schema.packed import count_bytes
 
 _IMAGINED, _HELD = (1 << 9) * (2 * INTERVALS + 1), 12
 """A quarter of the quasi-random persons, by whom weights are chosen, with all that may come of
@@ -42,6 +44,10 @@ _OF_PAIRS, _OF_CLASSES = 8, 12
 """How often a mixture's fit holds a number for each pair of groups, and for each group and
 class."""
 
+_OF_POINTS, _OF_ROWS, _OF_COUNTS = 4, 3, 7
+"""How often drawing holds a number for each coordinate of the points by which rows are drawn, these
+being up to twice as many as rows; for each of the rows' values; and for each class's each cell."""
+
 _LEAST_ENTRIES = 40
 """Of a score, below which chances and slopes by interval take as much."""
 
@@ -50,17 +56,18 @@ def release_memory(
     plan: StructuredPlan, schema: Schema, dictionary: Schema, threads: int
 ) -> Memory:
     """Of a worker that carries the plan out on a CPU; as many fits as threads are held at once."""
-    d = Encoding(schema).d
+    d = len(schema.columns)  # of rows that are laid out plainly
     columns, fit = len(schema.columns), fit_memory(plan, schema)
     at_once = max(1, min(threads, plan.refits))
     # Of a planted run its table, and the one that came of it; these are made one by one.
     table = NUMBER * plan.persons * plan.rows * columns
     planted = 2 * table if plan.planted else 0
+    copies = plan.copies * plan.persons * plan.rows * sum(map(count_bytes, schema.columns))
     return Memory(
         program=PROGRAM + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, d),
         released=tables_memory(plan, schema, d),
-        work=at_once * fit + (at_once - 1) * _ARENA + planted + plan.copies * table,
+        work=at_once * fit + (at_once - 1) * _ARENA + planted + copies + _draw_memory(plan, schema),
     )
 
 
@@ -72,12 +79,28 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
     """
     grids, score = list_counted(schema, plan.outcomes), most_scores(schema, plan.outcomes)
     design = max((most_columns(grids, o.extras, o.twice) for o in plan.outcomes), default=0)
-    width = max(design, most_columns(grids)) + score + sum(grid.latents for grid in grids)
+    if plan.pairs is None:
+        width = max(design, most_columns(grids)) + sum(grid.latents for grid in grids)
+    else:  # levels have no scores; each column's groups are counted
+        width = design + sum(grid.ordered for grid in grids)
+    intervals = INTERVALS if plan.outcomes or plan.pairs is None else 0
     # Arrays of a row's design and scores, and of a row's time in each interval.
-    row = 4 * width + 8 * INTERVALS + 4 * (columns or len(schema.columns))
+    row = 4 * (width + score) + 8 * intervals + 4 * (columns or len(schema.columns))
     entries = max(score, _LEAST_ENTRIES)
     classes = 0 if plan.pairs is None else _count_classes(make_grids(schema, plan.outcomes))
     return NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries + classes)
+
+
+def _draw_memory(plan: StructuredPlan, schema: Schema) -> int:
+    """Bytes of what is drawn at once, of all copies together."""
+    grids = make_grids(schema, plan.outcomes)
+    rows = min(ROWS_AT_ONCE, plan.persons * plan.rows * plan.copies)
+    latents = sum(grid.latents for grid in grids) if plan.pairs is None else 1 + len(grids)
+    width = _OF_POINTS * (latents + UNIFORMS * len(plan.outcomes))
+    counts = 0
+    if plan.pairs is not None:
+        counts = _OF_COUNTS * MOST_CLASSES * len(grids) * (1 + max(grid.count for grid in grids))
+    return NUMBER * (rows * (width + _OF_ROWS * len(schema.columns)) + counts)
 
 
 def _count_classes(grids: Sequence[Grid]) -> int:

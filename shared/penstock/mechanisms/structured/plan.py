@@ -61,6 +61,13 @@ _ROOM = 1.0
 """By how much a row (scores, 1) may be longer than the root of how many entries it has."""
 
 
+ROWS_AT_ONCE = 1 << 16
+"""That are drawn, of all copies together."""
+
+UNIFORMS = 3
+"""By which one person has an outcome."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shares:
     """What part of the budget (1/σ² summed over releases) each measurement has; together 1."""

@@ -57,6 +57,8 @@ from penstock.mechanisms.structured.outcomes.protocol import (
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.mechanisms.structured.outcomes.tilted import Tilted
 from penstock.mechanisms.structured.plan import (
+    ROWS_AT_ONCE,
+    UNIFORMS,
     StructuredPlan,
     list_asked,
     list_counted,
@@ -69,10 +71,12 @@ from penstock.privacy.measurements import Exchange
 from penstock.privacy.noise.sources import NoiseSource, make_twins, permutation
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
+from penstock.schema.packed import PackedTable
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 R = TypeVar("R", bound=Referred)
+T = TypeVar("T")
 F = TypeVar("F", bound=Imagined)
 
 _POWER = 11
@@ -84,12 +88,8 @@ _MOST_UNKNOWN = 0.99
 _SEED = 0
 """Of the persons by whom planted columns are standardised; public."""
 
-_ROWS_AT_ONCE = 1 << 16
 _LEAST_CHANCE = 1e-12
 """Uniforms are at least as far from 0 and 1."""
-
-_UNIFORMS = 3
-"""By which one person has an outcome."""
 
 
 Add = Callable[[str, Coded], Array | None]
@@ -147,21 +147,28 @@ class Model:
     rows: float
 
     def draw(
+        self, count: int, kept: int, rng: np.random.Generator, add: Add = _add_nothing
+    ) -> Coded:
+        """One table, as of :meth:`draw_packed`."""
+        [table] = self.draw_packed(count, kept, rng, add)
+        return table.unpack()
+
+    def draw_packed(
         self,
         count: int,
         kept: int,
         rng: np.random.Generator,
         add: Add = _add_nothing,
         tables: int = 1,
-    ) -> list[Coded]:
+    ) -> list[PackedTable]:
         """Tables of so many rows, of which the first ``kept`` are kept; ``add``: what is planted.
 
         Points are spread evenly (a scrambled Sobol sequence) over the rows of all tables, and
         given to them at random. Of several tables each varies as one of independent rows does, but
         their mean varies little. A single table varies little, too.
         """
-        outcomes, each = _UNIFORMS * len(self.outcomes), max(1, _ROWS_AT_ONCE // tables)
-        parts: list[list[Coded]] = [[] for _ in range(tables)]
+        outcomes, each = UNIFORMS * len(self.outcomes), max(1, ROWS_AT_ONCE // tables)
+        made = [PackedTable.of(self.schema.columns, min(count, kept)) for _ in range(tables)]
         for at in range(0, count, each):
             few = min(each, count - at)
             points = _spread_points(tables * few, outcomes + self.population.latents, rng)
@@ -173,17 +180,14 @@ class Model:
             uniforms = np.split(chances, len(self.outcomes), axis=1) if self.outcomes else []
             for outcome, own in zip(self.outcomes, uniforms, strict=True):
                 rows.update(outcome.draw(rows, own, add(outcome.columns[0].name, rows)))
-            for number, part in enumerate(parts):
+            for number, table in enumerate(made):
                 first = number * few
                 mine = slice(first, first + max(0, min(few, kept - at)))
-                part.append({c.name: c.snap(rows[c.name][mine]) for c in self.schema.columns})
-        return [
-            {name: np.concatenate([rows[name] for rows in part]) for name in self.schema.names}
-            for part in _pop_each(parts)
-        ]
+                table.put(at, {name: values[mine] for name, values in rows.items()})
+        return made
 
 
-def _pop_each(parts: list[list[Coded]]) -> Iterator[list[Coded]]:
+def _pop_each(parts: list[T]) -> Iterator[T]:
     """One after the other, so that what was taken is let go."""
     while parts:
         yield parts.pop(0)
@@ -227,17 +231,19 @@ def draw(
     coded = encoding.decode(rows.reshape(-1, encoding.d))
     model = fit(plan, schema, coded, present.ravel(), noise)
     _tell(progress, plan, 0)
-    tables = _draw(plan, model, noise, tables=plan.copies)
-    kept = tables[: plan.refits]  # of later ones no refit is made
-    for index, table in enumerate(tables, start=1):
-        yield name_copy(index), table
-    del tables
+    del coded, rows, present
+    copies = model.draw_packed(
+        plan.persons * plan.rows, size(plan, model), noise.generator(), tables=plan.copies
+    )
+    kept = copies[: plan.refits]  # of later ones no refit is made
+    for index, copy in enumerate(_pop_each(copies), start=1):
+        yield name_copy(index), copy.unpack()
     with ThreadPoolExecutor(threads) as pool:
         # A thread of its own has its own arena of memory, so that one alone is not worth it.
         carry_out = map if min(threads, plan.refits) == 1 else pool.map
         for numbers in _in_turn(plan.refits, threads):
             sources = [noise.child() for _ in numbers]
-            of = [kept[refit_copy(number, plan.copies) - 1] for number in numbers]
+            of = [kept[refit_copy(number, plan.copies) - 1].unpack() for number in numbers]
             tables = list(carry_out(partial(_refit, plan, schema), of, sources))
             for number, table in zip(numbers, tables, strict=True):
                 yield name_refit(number), table
@@ -310,9 +316,9 @@ def fit(
 
 def make_persons(population: Population | ClassPopulation, outcomes: int) -> tuple[Coded, Array]:
     """Quasi-random persons, and (outcomes, N, 3) uniforms by which they have outcomes."""
-    points = quasi_random(population.latents + _UNIFORMS * outcomes, _POWER)
+    points = quasi_random(population.latents + UNIFORMS * outcomes, _POWER)
     here, beyond = np.split(points, [population.latents], axis=1)
-    uniforms = ndtr(beyond).reshape(len(points), outcomes, _UNIFORMS).transpose(1, 0, 2)
+    uniforms = ndtr(beyond).reshape(len(points), outcomes, UNIFORMS).transpose(1, 0, 2)
     return population.draw(here), uniforms
 
 
@@ -384,24 +390,21 @@ def _draw(
     model: Model,
     noise: NoiseSource,
     add: Add = _add_nothing,
-    tables: int = 1,
-) -> list[Coded]:
-    """Tables. All n·k rows of each are drawn, whatever the count: no time depends on it."""
-    drawn, kept = plan.persons * plan.rows, size(plan, model)
-    return model.draw(drawn, kept, noise.generator(), add, tables)
+) -> Coded:
+    """A table. All n·k rows are drawn, whatever the count: no time depends on it."""
+    return model.draw(plan.persons * plan.rows, size(plan, model), noise.generator(), add)
 
 
 def _refit(plan: StructuredPlan, schema: Schema, copy: Coded, noise: NoiseSource) -> Coded:
     """A table from a model that was fitted on the rows of a copy."""
     coded, present = _rows_of(plan, copy, noise)
-    [table] = _draw(plan, fit(plan, schema, coded, present, noise), noise)
-    return table
+    return _draw(plan, fit(plan, schema, coded, present, noise), noise)
 
 
 def _make_planting(plan: StructuredPlan, schema: Schema, model: Model) -> Planting:
     if not plan.planted:
         return Planting({})
-    [persons] = model.draw(1 << _POWER, 1 << _POWER, np.random.default_rng(_SEED))
+    persons = model.draw(1 << _POWER, 1 << _POWER, np.random.default_rng(_SEED))
     outcomes = list(zip(plan.outcomes, model.outcomes, strict=True))
     return make_planting(plan.effects, plan.planted, schema, persons, outcomes, model.rows)
 
@@ -410,7 +413,7 @@ def _plant(
     plan: StructuredPlan, model: Model, planting: Planting, run: int, noise: NoiseSource
 ) -> tuple[Coded, Coded]:
     """A table of the model with effects planted, and a table from a model fitted on its rows."""
-    [planted] = _draw(plan, model, noise, partial(planting.add, run))
+    planted = _draw(plan, model, noise, partial(planting.add, run))
     return planted, _refit(plan, model.schema, planted, noise)
 
 

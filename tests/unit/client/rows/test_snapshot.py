@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.schema import Column, Schema
+from penstock.schema.encoding import Encoding
 from penstock_client.rows.snapshot import (
     arrange_by_person,
     encode_rows,
@@ -102,7 +103,9 @@ def laid_out(x: list[float], person: list[int], persons: int, k: int, column: Co
     coded = {column.name: np.array(x)}
     schema = Schema((column,), "id" if k > 1 else None, k)
     rng = np.random.default_rng(0)
-    return arrange_by_person(coded, np.array(person, dtype=np.int64), persons, schema, rng)
+    return arrange_by_person(
+        coded, np.array(person, dtype=np.int64), persons, Encoding(schema), rng
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -185,7 +188,7 @@ def test_what_does_not_vary_is_the_first_value_that_is_known_of_a_person():
     coded = {"x": np.array([0.1, 0.2, 0.3, 0.4]), "y": np.array([math.nan, 0.5, -0.5, math.nan])}
     schema = Schema((X, y), "id", 3)
     person = np.array([0, 0, 0, 1])
-    rows, present = arrange_by_person(coded, person, 2, schema, np.random.default_rng(0))
+    rows, present = arrange_by_person(coded, person, 2, Encoding(schema), np.random.default_rng(0))
     assert present.tolist() == [[True, True, True], [False] * 3]
     assert rows[0] == pytest.approx(np.array([[0.1, 0.5], [0.2, 0.5], [0.3, 0.5]]))
 
@@ -194,5 +197,5 @@ def test_rows_that_are_not_used_tell_nothing_of_what_does_not_vary():
     y = Column("y", "continuous", lower=-1, upper=1, varies=False)
     coded = {"x": np.array([0.1, 0.2]), "y": np.array([math.nan, 0.5])}
     person = np.array([0, 0])
-    given = (coded, person, 1, Schema((X, y), "id", 1), np.random.default_rng(0))
+    given = (coded, person, 1, Encoding(Schema((X, y), "id", 1)), np.random.default_rng(0))
     assert not arrange_by_person(*given)[1].any()
