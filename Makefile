@@ -101,6 +101,7 @@ SMARTNOISE := smartnoise-synth==1.0.8 smartnoise-sql==1.0.10 mbi==1.1.0 jax==0.1
 	Faker==40.54.0 PyYAML==6.0.3 sqlalchemy==2.1.9
 ENVIRONMENTS_foreign := .bench/smartnoise/.ready
 ENVIRONMENTS_tables  := .bench/smartnoise/.ready
+ENVIRONMENTS_wide    := .bench/smartnoise/.ready
 ENVIRONMENTS_private-utility := .bench/smartnoise/.ready
 
 .bench/smartnoise/.ready: $(VENV)/.ready

@@ -14,6 +14,7 @@ BENCHMARKS = {
     "rounds": "tests.benchmarks.rounds",
     "tables": "tests.benchmarks.tables",
     "twelve": "tests.benchmarks.twelve",
+    "wide": "tests.benchmarks.wide",
 }
 
 if __name__ == "__main__":

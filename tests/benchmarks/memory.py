@@ -61,6 +61,8 @@ SHORT: dict[str, dict[str, object]] = {
     "sliced-wasserstein": {"copies": 1, "refits": 1},
     "trajectory": {"copies": 1, "refits": 1, "steps": 4},
     "gibbs": {},
+    "structured": {"copies": 1, "refits": 1, "planted": 0},
+    "scoring": {},
 }
 
 
@@ -111,7 +113,7 @@ def _picture(found: Mapping[tuple[str, int], Mapping[str, float]], path: Path) -
     """Peaks by persons, one panel a mechanism: ours and what is planned, and those of peers."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 3.2), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(14.4, 3.2), layout="constrained", facecolor="white")
     for axes, name in zip(
         figure.subplots(1, len(MECHANISMS), sharey=True), MECHANISMS, strict=True
     ):
@@ -183,6 +185,8 @@ PEERS: dict[str, dict[str, Callable[[int], object]]] = {
     "sliced-wasserstein": {"POT": _pot_flow},
     "trajectory": {"POT, sinkhorn": _pot_sinkhorn},
     "gibbs": {"lifelines": _lifelines},
+    "structured": {},
+    "scoring": {},
 }
 
 if __name__ == "__main__":
