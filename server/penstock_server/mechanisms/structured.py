@@ -52,6 +52,12 @@ _PAIRS = EffectClass(
     "As far as a correlation of normal scores says it: they rise and fall together, or against "
     "each other.",
 )
+_PAIRS_COUNTED = EffectClass(
+    _PAIRS.effects,
+    "in part",
+    "Each pair was counted as a table, numbers in ten groups, and tables hold what stands out of "
+    "the noise: what does not is drawn to independence.",
+)
 _WITH_DURATION = EffectClass(
     "estimands of an event as such: {}",
     "in part",
@@ -94,11 +100,15 @@ class StructuredKind(TableKind[Structured]):
 
     @property
     def fresh(self) -> float:
+        return FRESH_DEALT if self._wide else FRESH
+
+    @property
+    def _wide(self) -> bool:
+        """Whether pairs of columns are counted."""
         from penstock.mechanisms.structured.plan import is_wide, make_grids
 
         schema, estimands = self.study.schema, self.study.estimands
-        wide = is_wide(make_grids(schema, list_outcomes(schema, estimands)))
-        return FRESH_DEALT if wide else FRESH
+        return is_wide(make_grids(schema, list_outcomes(schema, estimands)))
 
     def tell_how(self) -> str:
         return _HOW_JOINTLY if self.joint else _HOW
@@ -135,7 +145,7 @@ class StructuredKind(TableKind[Structured]):
             for kind, of in ((_DECLARED, held), (_WITH_DURATION, events), (_IN_CIRCLE, circle))
             if of
         ]
-        return [*found, main, _PAIRS, *_NOT_HELD]
+        return [*found, main, _PAIRS_COUNTED if self._wide else _PAIRS, *_NOT_HELD]
 
 
 def _names_interaction(estimand: Estimand) -> bool:

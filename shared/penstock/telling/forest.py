@@ -104,7 +104,7 @@ class ForestPlot:
             if min(near) - reach <= 0 <= max(near) + reach:
                 anchors.append(0.0)
         head: ForestSummary | ForestRow | None = self.summaries[0] if self.summaries else None
-        if not self.weighed:
+        if head is None or not self.weighed:  # of one site nothing is pooled
             head = next(iter(drawn), None)
         half = 0.0
         if head is not None:

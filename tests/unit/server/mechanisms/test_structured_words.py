@@ -20,6 +20,9 @@ SCHEMA = Schema(
 )
 
 
+WIDE = Schema((*SCHEMA.columns, Column("town", "categorical", levels=tuple(map(str, range(20))))))
+
+
 def said(*estimands: Estimand) -> dict[str, str]:
     """What is told of each class of effects."""
     study = made.study(Structured(), schema=SCHEMA, estimands=estimands)
@@ -53,3 +56,15 @@ def test_without_an_outcome_nothing_is_declared() -> None:
     told = said()
     assert told["effects of other columns on a duration, one by one"] == "in part"
     assert not any("what estimands ask for" in effects for effects in told)
+
+
+def test_of_a_wide_table_pairs_are_counted() -> None:
+    told = {}
+    for schema in (SCHEMA, WIDE):
+        kind = kind_of(made.study(Structured(), schema=schema))
+        [pairs] = [c for c in kind.list_classes() if "columns go together" in c.effects]
+        told[schema] = pairs.text, kind.fresh
+    assert "normal scores" in told[SCHEMA][0]
+    assert "counted as a table" in told[WIDE][0]
+    # Its rows are dealt, so that hardly anything of a refit is chance.
+    assert told[WIDE][1] < told[SCHEMA][1]

@@ -88,6 +88,14 @@ def test_one_sites_interval_was_two_arrows() -> None:
     assert scale.low < 0.04 < 0.998 < scale.high
 
 
+def test_one_sites_share_was_told_as_0() -> None:
+    """Where nothing is pooled the site's own interval says how many decimals matter."""
+    row = forest.ForestRow("north", 0.424, 0.366, 0.482)
+    scale = forest.ForestPlot("t", "Share", "Share", PLAIN, (row,), sides=None).scale()
+    assert scale.text(row.estimate) == "0.424"
+    assert scale.interval_text(row.low, row.high) == "0.366–0.482"
+
+
 @pytest.mark.parametrize("width", [120.0, 290.0, 364.0])
 @pytest.mark.parametrize("decades", range(-7, 8))
 def test_ticks_stand_apart(decades: int, width: float) -> None:
