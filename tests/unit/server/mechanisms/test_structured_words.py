@@ -61,7 +61,7 @@ def test_without_an_outcome_nothing_is_declared() -> None:
 def test_of_a_wide_table_pairs_are_counted() -> None:
     told = {}
     for schema in (SCHEMA, WIDE):
-        kind = kind_of(made.study(Structured(), schema=schema))
+        kind = kind_of(made.study(Structured(), schema=schema, estimands=()))
         [pairs] = [c for c in kind.list_classes() if "columns go together" in c.effects]
         told[schema] = pairs.text, kind.fresh
     assert "normal scores" in told[SCHEMA][0]
