@@ -73,14 +73,14 @@ def hand_out(counts: Places, member: Places, points: Array) -> Places:
     higher point has no lower cell than another of its class."""
     place = np.empty(len(member), dtype=np.intp)
     cells = np.tile(np.arange(counts.shape[1]), len(counts))
-    place[np.lexsort((points, member))] = np.repeat(cells, counts.ravel())
+    # Points are below 1, so that a class's rows stay together.
+    place[np.argsort(member + points)] = np.repeat(cells, counts.ravel())
     return place
 
 
 def spread_inside(place: Places, rng: np.random.Generator) -> Array:
     """How far in its cell each row lies, (N,) in (0, 1): in each evenly, in an order of chance."""
-    mixed = rng.permutation(len(place))
-    order = mixed[np.argsort(place[mixed], kind="stable")]
+    order = np.argsort(place + rng.random(len(place)))
     counts = np.bincount(place)
     before = np.cumsum(counts) - counts
     inside = np.empty(len(place))
