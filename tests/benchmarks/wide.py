@@ -120,8 +120,14 @@ def _picture(found: Mapping[str, Mapping[int, Weight]], path: Path) -> None:
 
 def _draw(axes: object, at: Sequence[int], values: Sequence[float]) -> None:
     from matplotlib.axes import Axes
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     assert isinstance(axes, Axes)
     axes.plot(at, values, markersize=4, linewidth=1.5, **next(iter(LINES)))
     axes.set(xscale="log", yscale="log")
+    axes.set_xticks(at, [f"{value:,}" for value in at])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(visible=True, which="major", color=RULE, linewidth=0.6)
