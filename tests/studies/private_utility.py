@@ -3,7 +3,7 @@
 UCI Adult without its weights and its second column of education: 13 columns, eight of them
 categorical with up to 42 levels. A site draws 10,000 rows. Every arm is set to the same ε, δ, the
 zero-out relation (a row is there or is not, the number of rows is public) and public bounds, and
-makes 10,000 rows.
+makes 10,000 rows; `structured` as many as it counts with noise, and at most these.
 
 *k-way* is the mean total variation distance between the site's rows and the synthetic ones over all
 13 one-way, all 78 two-way and 60 three-way margins, drawn once; numbers in 20 even bins between
@@ -27,7 +27,7 @@ how many releases `structured` and the copula have (5), PENSTOCK_CELL_PEER_SEEDS
 most 2 above 2,000 rows); `maf` and `sliced-wasserstein`, which nobody made for margins, have
 PENSTOCK_CELL_FLOW_SEEDS (2) where there are at most 2,000 rows. A cell without MST, which takes
 half a minute of each, is not judged. PENSTOCK_CELLS names the tables and sizes that are run, as
-"flchain,rossi" or "2000".
+"flchain", "2000" or "flchain+300,rossi".
 """
 
 from __future__ import annotations
@@ -79,12 +79,13 @@ def list_adult_jobs() -> list[Job]:
 
 def list_cells() -> list[Cell]:
     """Tables, sizes and ε's; those of 2,000 rows first, then those of 300, then the rest."""
-    named = {word for word in os.environ.get("PENSTOCK_CELLS", "").split(",") if word}
+    named = os.environ.get("PENSTOCK_CELLS", "").split(",")
+    wanted = [set(words.split("+")) for words in named if words]
     sized = [
         (name, n)
         for name, sizes in list_tables().items()
         for n in sizes
-        if not named or named & {name, str(n)}
+        if not wanted or any(words <= {name, str(n)} for words in wanted)
     ]
     sized.sort(key=lambda pair: (pair[1] != SMALL, pair[1] > SMALL or pair[1] != 300))
     return [(name, n, epsilon) for name, n in sized for epsilon in CELL_EPSILONS]
