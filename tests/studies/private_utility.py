@@ -1,8 +1,9 @@
 """Whole tables beside those of other synthesizers: low-order margins, and a classifier.
 
-UCI Adult without its weights and its second column of education: 13 columns, eight of them with up
-UCI Adult without its weights and the second column of education: 13 columns, eight of them with up
-is there or is not, the number of rows is public) and public bounds, and make 10,000 rows.
+UCI Adult without its weights and its second column of education: 13 columns, eight of them
+categorical with up to 42 levels. A site draws 10,000 rows. Every arm is set to the same ε, δ, the
+zero-out relation (a row is there or is not, the number of rows is public) and public bounds, and
+makes 10,000 rows; `structured` as many as it counts with noise, and at most these.
 
 *k-way* is the mean total variation distance between the site's rows and the synthetic ones over all
 13 one-way, all 78 two-way and 60 three-way margins, drawn once; numbers in 20 even bins between
@@ -10,208 +11,62 @@ their bounds. *AUC* is of a classifier of income (scikit-learn's gradient boosti
 on the synthetic rows, on the rows that the site did not draw; beside it that of one trained on the
 site's own. `structured` sees the numbers as they are, with the spike of the two capital columns at
 0; peers are given the 20 bins in which they are judged. MST and AIM are smartnoise-synth's, as
-`foreign_smartnoise.py` calls them; the copula is that of `foreign_peers.py`.
+`foreign_smartnoise.py` calls them; the copula is that of `foreign_peers.py`. Targets: one-way at
+most MST's, two- and three-way at most .9 of the best peer of the same run. PENSTOCK_SEEDS says how
+many draws (10); peers have PENSTOCK_PEER_SEEDS of them (3). AIM takes minutes to hours here and is
+run where PENSTOCK_AIM names its ε's, as "1,3".
 
-Targets: one-way at most MST's, two- and three-way at most .9 of the best peer of the same run.
-PENSTOCK_SEEDS says how many draws (10); peers have PENSTOCK_PEER_SEEDS of them (3). AIM takes
-minutes to hours here and is run where PENSTOCK_AIM names its ε's, as "1,3".
+*Cells* are of the real tables of `foreign_real.py` (its Adult has nine columns) and of three
+generators of `foreign_generators.py`, with the dictionary that `site check` suggests: 300 rows,
+2,000, and all up to 50,000 (of a generator 10,000), drawn without replacement, at ε = 1 and 3, δ
+the smaller one of 1e-5 and 1/(10 n). No estimand is declared; durations and their events are those
+of the dictionary. Margins are as above, all three-way ones where there are at most 60. In a cell
+`structured` is *non-inferior* where its mean is at most 1.1 times that of the best other arm,
+without an allowance for chance; its *rank* is 1 where no arm is better. PENSTOCK_CELL_SEEDS says
+how many releases `structured` and the copula have (5), PENSTOCK_CELL_PEER_SEEDS how many MST (3, at
+most 2 above 2,000 rows); `maf` and `sliced-wasserstein`, which nobody made for margins, have
+PENSTOCK_CELL_FLOW_SEEDS (2) where there are at most 2,000 rows. A cell without MST, which takes
+half a minute of each, is not judged. PENSTOCK_CELLS names the tables and sizes that are run, as
+"flchain", "2000" or "flchain+300,rossi".
 """
 
 from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-from tests.studies.foreign_arms import seed_of
-from tests.studies.foreign_peers import can_run_smartnoise, copula, smartnoise
-from tests.studies.kept import RELEASED, Answer, Store
+from tests.studies.foreign_peers import can_run_smartnoise
+from tests.studies.kept import Answer
 from tests.studies.lni import over_runs
-from tests.support.carried_out import release
+from tests.studies.private_utility_releases import Job, answer, store
+from tests.studies.private_utility_tables import ADULT, NAMES, list_tables
 from tests.support.results import Row, write
 
-from penstock.mechanisms import Structured
-from penstock.mechanisms.plans import plan
-from penstock.privacy.noise.sources import SeededNoise
-from penstock.privacy.request import PrivacyRequest
-from penstock.schema import Coded, Column, Schema
-from penstock.schema.encoding import Encoding
+EPSILONS, CELL_EPSILONS = (0.5, 1.0, 3.0, 8.0), (1.0, 3.0)
+NEARER, NON_INFERIOR, SHARE = 0.9, 1.1, 0.9
+SMALL = 2000
 
-Codes = NDArray[np.intp]
-
-ROWS, EPSILONS, DELTA, BINS, TRIPLES = 10_000, (0.5, 1.0, 3.0, 8.0), 1e-5, 20, 60
-NUMBERS = {
-    "age": (16, 91),
-    "capital-gain": (0, 100_000),
-    "capital-loss": (0, 4_500),
-    "hours-per-week": (0, 100),
-}
-DROPPED = ["fnlwgt", "education-num"]
-JUDGED = "class"
-MARGINS = ("one-way", "two-way", "three-way")
-NEARER = 0.9
+Cell = tuple[str, int, float]
+Arms = dict[str, list[Answer]]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One release of one arm."""
-
-    arm: str
-    epsilon: float
-    number: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.arm} {self.epsilon:g} {self.number}"
+def _read_number(name: str, default: int) -> int:
+    return int(os.environ.get(f"PENSTOCK_{name}", default))
 
 
-@cache
-def read_adult() -> tuple[Schema, Coded]:
-    """The whole table, and its dictionary."""
-    path = Path(os.environ.get("PENSTOCK_TABLES", ".")) / "adult.csv.gz"
-    found = pd.read_csv(path).drop(columns=DROPPED)
-    columns, coded = list[Column](), Coded()
-    for name in found:
-        key = str(name).replace("-", "_")
-        if name in NUMBERS:
-            spike = 0 if str(name).startswith("capital") else None
-            columns.append(Column(key, "integer", *NUMBERS[str(name)], spike=spike))
-            coded[key] = found[name].to_numpy(np.float64)
-            continue
-        levels = sorted(found[name].unique())
-        coded[key] = found[name].map({level: i for i, level in enumerate(levels)}).to_numpy(float)
-        kind = "binary" if len(levels) == 2 else "categorical"
-        columns.append(Column(key, kind, levels=() if kind == "binary" else tuple(levels)))
-    return Schema(tuple(columns)), coded
-
-
-def draw_site(number: int) -> tuple[Coded, Coded]:
-    """The site's rows, and all others."""
-    _, coded = read_adult()
-    whole = len(next(iter(coded.values())))
-    order = np.random.default_rng(number).permutation(whole)
-    mine, others = order[:ROWS], order[ROWS:]
-    return ({k: v[mine] for k, v in coded.items()}, {k: v[others] for k, v in coded.items()})
-
-
-def to_codes(rows: Coded) -> Codes:
-    """(N, d) cells in which margins are compared."""
-    schema, _ = read_adult()
-    found = []
-    for column in schema.columns:
-        values = rows[column.name]
-        if column.kind == "integer":
-            low, high = column.bounds
-            values = np.clip(np.floor((values - low) / (high - low) * BINS), 0, BINS - 1)
-        found.append(values.astype(np.intp))
-    return np.column_stack(found)
-
-
-def list_sizes() -> list[int]:
-    schema, _ = read_adult()
-    return [BINS if c.kind == "integer" else max(len(c.levels), 2) for c in schema.columns]
-
-
-@cache
-def list_margins() -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Of one, two and three columns."""
-    every = range(len(list_sizes()))
-    rng = np.random.default_rng(0)
-    triples = tuple(
-        tuple(sorted(rng.choice(len(every), 3, replace=False).tolist())) for _ in range(TRIPLES)
-    )
-    return tuple((j,) for j in every), tuple(combinations(every, 2)), triples
-
-
-def compare_margins(ours: Codes, theirs: Codes) -> list[float]:
-    """Mean total variation distance over the margins of each size."""
-    sizes = list_sizes()
-
-    def share(codes: Codes, columns: tuple[int, ...]) -> NDArray[np.float64]:
-        shape = tuple(sizes[j] for j in columns)
-        place = np.ravel_multi_index(tuple(codes[:, j] for j in columns), shape)
-        return np.bincount(place, minlength=math.prod(shape)) / len(codes)
-
-    return [
-        float(np.mean([np.abs(share(ours, m) - share(theirs, m)).sum() / 2 for m in margins]))
-        for margins in list_margins()
-    ]
-
-
-def classify(train: Codes, test: Codes) -> float:
-    """AUC of income, by all other columns."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.metrics import roc_auc_score
-
-    at = read_adult()[0].names.index(JUDGED)
-    if len(np.unique(train[:, at])) < 2:
-        return 0.5
-    made = HistGradientBoostingClassifier(random_state=0).fit(
-        np.delete(train, at, axis=1), train[:, at]
-    )
-    return float(roc_auc_score(test[:, at], made.predict_proba(np.delete(test, at, axis=1))[:, 1]))
-
-
-def make_rows(job: Job, own: Coded) -> Codes:
-    """One synthetic table, in cells."""
-    schema, _ = read_adult()
-    privacy, seed = PrivacyRequest(job.epsilon, DELTA), seed_of(job.key)
-    if job.arm == "structured":
-        encoding, asked = Encoding(schema), Structured(copies=1, refits=0, planted=0)
-        rows, present = encoding.encode(own, np.random.default_rng(seed))
-        planned = plan(asked, schema, ROWS, privacy, ())
-        given = (encoding, rows[:, None], present[:, None], SeededNoise(seed))
-        [copy] = release(asked, planned, *given)
-        return to_codes(dict(copy.columns))
-    codes = to_codes(own)
-    levels = [tuple(f"c{i}" for i in range(size)) for size in list_sizes()]
-    kinds = ["categorical" if len(own_levels) > 2 else "binary" for own_levels in levels]
-    binned = Schema(
-        tuple(
-            Column(name, kind, levels=() if kind == "binary" else own_levels)
-            for name, kind, own_levels in zip(schema.names, kinds, levels, strict=True)
-        )
-    )
-    given_codes = {name: codes[:, j].astype(float) for j, name in enumerate(schema.names)}
-    if job.arm == "copula":
-        noise, rng = SeededNoise(seed), np.random.default_rng([seed, 1])
-        [made] = copula(given_codes, binned, privacy, 1, noise, rng)
-    else:
-        [made] = smartnoise(job.arm, given_codes, binned, privacy, 1, seed)
-    return np.column_stack([made[name] for name in schema.names]).astype(np.intp)
-
-
-def answer(job: Job) -> Answer:
-    """How one release compares; kept."""
-    own, others = draw_site(job.number)
-    began = time.perf_counter()
-    made = make_rows(job, own) if job.arm != "real" else to_codes(own)
-    seconds = time.perf_counter() - began
-    found: Answer = dict(zip(MARGINS, compare_margins(to_codes(own), made), strict=True))
-    found |= {"AUC": classify(made, to_codes(others)), "seconds": seconds}
-    store().keep(job.key, found)
-    return found
-
-
-@cache
-def store() -> Store:
-    studies = [f"tests/studies/{name}.py" for name in ("private_utility", "foreign_peers")]
-    return Store("private-utility", [*RELEASED, *studies, "tests/studies/foreign_smartnoise.py"])
+# -- what is run -----------------------------------------------------------------------------------
 
 
 def list_jobs() -> list[Job]:
-    seeds, few = (
-        int(os.environ.get(name, default))
-        for name, default in (("PENSTOCK_SEEDS", "10"), ("PENSTOCK_PEER_SEEDS", "3"))
-    )
+    """All releases, those of Adult first."""
+    return list_adult_jobs() + list_cell_jobs()
+
+
+def list_adult_jobs() -> list[Job]:
+    seeds, few = _read_number("SEEDS", 10), _read_number("PEER_SEEDS", 3)
     jobs = [Job("structured", e, number) for e in EPSILONS for number in range(seeds)]
     jobs += [Job("copula", e, number) for e in EPSILONS for number in range(few)]
     jobs += [Job("real", 0.0, number) for number in range(few)]
@@ -222,18 +77,72 @@ def list_jobs() -> list[Job]:
     return jobs
 
 
-def list_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]:
+def list_cells() -> list[Cell]:
+    """Tables, sizes and ε's; those of 2,000 rows first, then those of 300, then the rest."""
+    named = os.environ.get("PENSTOCK_CELLS", "").split(",")
+    wanted = [set(words.split("+")) for words in named if words]
+    sized = [
+        (name, n)
+        for name, sizes in list_tables().items()
+        for n in sizes
+        if not wanted or any(words <= {name, str(n)} for words in wanted)
+    ]
+    sized.sort(key=lambda pair: (pair[1] != SMALL, pair[1] > SMALL or pair[1] != 300))
+    return [(name, n, epsilon) for name, n in sized for epsilon in CELL_EPSILONS]
+
+
+def list_cell_jobs() -> list[Job]:
+    """Fast arms first, and one release of each cell by MST before its second one."""
+    cells, seeds = list_cells(), _read_number("CELL_SEEDS", 5)
+    jobs = [
+        Job(arm, epsilon, number, name, n)
+        for arm in ("structured", "copula")
+        for name, n, epsilon in cells
+        for number in range(seeds)
+    ]
+    if can_run_smartnoise():
+        most = _read_number("CELL_PEER_SEEDS", 3)
+        jobs += [
+            Job("mst", epsilon, number, name, n)
+            for number in range(most)
+            for name, n, epsilon in cells
+            if number < 2 or n <= SMALL
+        ]
+    jobs += [
+        Job(arm, epsilon, number, name, n)
+        for arm in ("maf", "sliced-wasserstein")
+        for number in range(_read_number("CELL_FLOW_SEEDS", 2))
+        for name, n, epsilon in cells
+        if n <= SMALL
+    ]
+    return jobs
+
+
+def run() -> Path:
+    """Runs what is not kept, and writes down all."""
+    jobs, known = list_jobs(), store().read()
+    missing = [job for job in jobs if job.key not in known]
+    over_runs(answer, missing, "releases", lambda job: 1.0 if job.arm != "mst" else 60.0)
+    note = " ".join((__doc__ or "").split("\n\n", 1)[1].split())
+    answers = store().read()
+    rows = [*list_adult_rows(answers, jobs), *list_cell_rows(answers, jobs)]
+    return write("private-utility", rows, note)
+
+
+# -- Adult -----------------------------------------------------------------------------------------
+
+
+def list_adult_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]:
     rows = []
     for epsilon in EPSILONS:
-        arms: dict[str, list[Answer]] = {}
-        for job in jobs:
-            if job.epsilon == epsilon and job.key in answers:
-                arms.setdefault(job.arm, []).append(answers[job.key])
+        arms = _collect_arms(
+            answers, [j for j in jobs if j.table == ADULT and j.epsilon == epsilon]
+        )
         ours, peers = arms.pop("structured", []), arms
         if not ours:
             continue
-        for name in MARGINS:
-            means = {arm: float(np.mean([a[name] for a in own])) for arm, own in peers.items()}
+        for name in NAMES:
+            means = {arm: float(np.mean([a[name] for a in runs])) for arm, runs in peers.items()}
             best = min(means, key=means.__getitem__, default="")
             judged = "mst" if name == "one-way" and "mst" in means else best
             peer = means.get(judged)
@@ -254,6 +163,63 @@ def list_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]:
     return rows
 
 
+# -- cells -----------------------------------------------------------------------------------------
+
+
+def list_cell_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]:
+    """Over all cells that are judged, then each of them."""
+    by_cell: dict[Cell, list[Job]] = {}
+    for job in jobs:
+        if job.table != ADULT:
+            by_cell.setdefault((job.table, job.n, job.epsilon), []).append(job)
+    found = {cell: _collect_arms(answers, own) for cell, own in by_cell.items()}
+    judged = {cell: arms for cell, arms in found.items() if {"structured", "mst"} <= arms.keys()}
+    if not judged:
+        return []
+    whole, single = list[Row](), list[Row]()
+    for name in NAMES:
+        rows = {cell: _judge_cell(cell, arms, name) for cell, arms in judged.items()}
+        share = float(np.mean([row.holds is True for row in rows.values()]))
+        ranks = [_rank_ours(arms, name) for arms in judged.values()]
+        what = f"share of cells where {name} is non-inferior"
+        whole.append(Row(what, share, None, len(rows), SHARE, holds=share >= SHARE))
+        mean, se = _mean(ranks)
+        whole.append(Row(f"mean rank in a cell, {name}", mean, se, len(ranks)))
+        single += rows.values()
+    seconds = [a["seconds"] for arms in judged.values() for a in arms["structured"]]
+    peer = [a["seconds"] for arms in judged.values() for a in arms["mst"]]
+    whole.append(_row("seconds of a cell's release (peer: mst)", seconds, None, _mean(peer)[0]))
+    return whole + single
+
+
+def _judge_cell(cell: Cell, arms: Arms, name: str) -> Row:
+    table, n, epsilon = cell
+    means = _list_means(arms, name)
+    mean, se = _mean([a[name] for a in arms["structured"]])
+    best = min((arm for arm in means if arm != "structured"), key=means.__getitem__)
+    target = NON_INFERIOR * means[best]
+    what = f"{table}, n = {n}, {name}, ε = {epsilon:g} (peer: {best})"
+    runs = len(arms["structured"])
+    return Row(what, mean, se, runs, target, means[best], holds=mean <= target)
+
+
+def _rank_ours(arms: Arms, name: str) -> float:
+    means = _list_means(arms, name)
+    return 1.0 + sum(mean < means["structured"] for mean in means.values())
+
+
+def _list_means(arms: Arms, name: str) -> dict[str, float]:
+    return {arm: float(np.mean([a[name] for a in own])) for arm, own in arms.items()}
+
+
+def _collect_arms(answers: dict[str, Answer], jobs: Sequence[Job]) -> Arms:
+    arms: Arms = {}
+    for job in jobs:
+        if job.key in answers:
+            arms.setdefault(job.arm, []).append(answers[job.key])
+    return arms
+
+
 def _row(what: str, values: Sequence[float], target: float | None, peer: float | None) -> Row:
     mean, se = _mean(values)
     holds = None if target is None else mean <= target + 2 * se
@@ -263,12 +229,3 @@ def _row(what: str, values: Sequence[float], target: float | None, peer: float |
 def _mean(values: Sequence[float]) -> tuple[float, float]:
     spread = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return float(np.mean(values)), spread
-
-
-def run() -> Path:
-    """Runs what is not kept, and writes down all."""
-    jobs, known = list_jobs(), store().read()
-    missing = [job for job in jobs if job.key not in known]
-    over_runs(answer, missing, "releases", lambda job: 1.0 if job.arm != "mst" else 60.0)
-    note = " ".join((__doc__ or "").split("\n\n", 1)[1].split())
-    return write("private-utility", list_rows(store().read(), jobs), note)
