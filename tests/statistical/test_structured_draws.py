@@ -40,14 +40,18 @@ def fitted() -> structured.Model:
     return structured.fit(planned, SCHEMA, coded, present, SeededNoise(1))
 
 
+def draw_tables(tables: int, rng: np.random.Generator) -> list[Coded]:
+    return [table.unpack() for table in fitted().draw_packed(N, N, rng, tables=tables)]
+
+
 def shares() -> tuple[float, float, float]:
     """By the variance of one table's estimate, as its own fits say it: of a single table's, of each
     of several, and of these ones' mean times their number."""
     rng, single, several, within = np.random.default_rng(3), [], [], []
     for _ in range(TIMES):
-        [alone] = fitted().draw(N, N, rng)
+        alone = fitted().draw(N, N, rng)
         single.append(estimate(alone, SCHEMA, HAZARD).estimate)
-        fits = [estimate(t, SCHEMA, HAZARD) for t in fitted().draw(N, N, rng, tables=COPIES)]
+        fits = [estimate(t, SCHEMA, HAZARD) for t in draw_tables(COPIES, rng)]
         several.append([fit.estimate for fit in fits])
         within += [fit.variance for fit in fits]
     together, one = np.array(several), float(np.mean(within))
@@ -84,10 +88,10 @@ def test_tables_of_one_net_in_turn_would_not_be_like_cohorts() -> None:
 @pytest.mark.parametrize("tables", [1, 3])
 @pytest.mark.parametrize("kept", [0, 1, 499, 500, 700])
 def test_blocks_make_no_difference_to_how_many_rows_there_are(tables: int, kept: int) -> None:
-    with patch.object(structured, "_ROWS_AT_ONCE", 500):
-        found = fitted().draw(700, kept, np.random.default_rng(2), tables=tables)
+    with patch.object(structured, "ROWS_AT_ONCE", 500):
+        found = fitted().draw_packed(700, kept, np.random.default_rng(2), tables=tables)
     assert len(found) == tables
-    for table in found:
+    for table in (each.unpack() for each in found):
         assert {len(values) for values in table.values()} == {kept}
         check_grid(table)
 

@@ -133,7 +133,7 @@ def test_what_is_added_is_so_many_standard_errors_of_a_standardised_column() -> 
 
     def planted(runs: int, count: float) -> np.ndarray:
         """(runs, N) of what is added."""
-        [drawn] = model.draw(2000, 2000, np.random.default_rng(2))
+        drawn = model.draw(2000, 2000, np.random.default_rng(2))
         made = make_planting(effects, runs, SCHEMA, drawn, outcomes, count)
         persons = model.population.draw(
             np.random.default_rng(1).standard_normal((4000, model.population.latents))
@@ -170,7 +170,7 @@ def test_another_outcome_gets_nothing() -> None:
     encoding, found, present = rows()
     model = fit(given, SCHEMA, encoding.decode(found[:, 0]), present.ravel(), SeededNoise(0))
     outcomes = list(zip(given.outcomes, model.outcomes, strict=True))
-    [persons] = model.draw(100, 100, np.random.default_rng(2))
+    persons = model.draw(100, 100, np.random.default_rng(2))
     made = make_planting(given.effects, 4, SCHEMA, persons, outcomes, model.rows)
     assert made.add(1, "another", {"age": np.zeros(3)}) is None
 
