@@ -80,9 +80,9 @@ class ClassPopulation:
         return coded
 
     def draw_table(self, points: Array, rng: np.random.Generator) -> Coded:
-        """(N, 1 + d) in (0, 1) to coded columns: cells as often as they are likely, and less than
-        one row off (:func:`~penstock.mechanisms.classes.even_draws.deal_cells`); each person's are
-        chance."""
+        """(N, 1 + d) in (0, 1) to coded columns: each cell of a class as often as it is likely, up
+        or down (:func:`~penstock.mechanisms.classes.even_draws.deal_cells`); whose it is is chance.
+        """
         member, sizes = deal_classes(np.append(self.classes, 1.0), points[:, 0], rng)
         counts = deal_cells(self.risen, sizes, rng)
         coded: Coded = {}
@@ -118,8 +118,7 @@ def fit_classes(
     groups = [Groups.make(grid, share) for grid, share in zip(grids, shares, strict=True)]
     ordered = [j for j, grid in enumerate(grids) if grid.ordered]
     score = Scores.of([grids[j] for j in ordered], [shares[j] for j in ordered], asked, radius)
-    nothing = Moments.nothing(sum(one.count for one in groups))
-    seen = nothing
+    seen = Moments.nothing(sum(one.count for one in groups))
     if ordered:
         released = release_moments(
             score(coded).reshape(-1, per_person, len(score.weights)),
