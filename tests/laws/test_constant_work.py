@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 from tests.support.carried_out import release
 from tests.support.traces import code_of, instructions_of, opcodes_of, trace_of
 
-from penstock.mechanisms import Gibbs, Maf, Scoring, SlicedWasserstein, Structured, Trajectory
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    Scoring,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+)
 from penstock.mechanisms.copula import densities, population
 from penstock.mechanisms.flow import engine, kernel
 from penstock.mechanisms.flow.architecture import Architecture, active
@@ -40,7 +48,6 @@ from penstock.privacy.noise.sources import NOBODY, SeededNoise, batch_size, pois
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.schema.encoding import Encoding
 from penstock_client.rows.snapshot import arrange_by_person
 
 Array = NDArray[np.float64]
@@ -230,7 +237,7 @@ class World:
 
     def __init__(self, case: Case) -> None:
         self.case, self.data, self.transcript = case, case.data, Transcript()
-        self.encoding = Encoding(SCHEMA)
+        self.encoding = MECHANISMS.of(case.mechanism).lay_out(SCHEMA)
         self.plan = plan(case.mechanism, SCHEMA, PERSONS, FORMAL, case.estimands)
         with self.transcript.used(again=False):
             self._release(coded_rows())
@@ -242,9 +249,7 @@ class World:
     def _release(self, coded: Coded) -> None:
         noise = SeededNoise(1)
         person = np.repeat(np.arange(PERSONS), ROWS)
-        rows, present = arrange_by_person(
-            coded, person, PERSONS, Encoding(SCHEMA), noise.generator()
-        )
+        rows, present = arrange_by_person(coded, person, PERSONS, self.encoding, noise.generator())
 
         def made(arch: Any, device: str, threads: int = 1) -> Any:
             return make_flow(arch, device, self.case.backend, threads=threads)

@@ -142,10 +142,8 @@ def produce(
     """
     noise = noise_of(spec)
     task = prepare(spec, data, noise.generator(), mechanisms)
-    shape, version = (
-        task.mechanism.shape(task.study.asked, spec.persons),
-        choose_version(task.study.wire),
-    )
+    shape = task.mechanism.shape(task.study.asked, spec.persons)
+    version = choose_version(task.study.wire)
     parts = task.mechanism.run(
         task.plan,
         task.encoding,

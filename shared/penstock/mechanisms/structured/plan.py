@@ -8,8 +8,8 @@ measurement              what is released                                 event
 =======================  ===============================================  =================
 margins                  counts of each column's cells, each duration's   DiscreteGaussian
                          times by event, and the number of rows
-moments                  second moments of weighted, clipped scores, but  DiscreteGaussian
-                         of a wide table of nothing but levels: it has none
+moments                  second moments of weighted, clipped scores; not  DiscreteGaussian
+                         of a wide table that has levels alone
 pairs                    of a wide table, counts of each pair of columns  DiscreteGaussian
 outcome, round 1, 2, …   a sum of clipped scores for each outcome         DiscreteGaussian
 =======================  ===============================================  =================
@@ -83,7 +83,8 @@ WITH_OUTCOMES = Shares(0.18, 0.15, (0.14, 0.18, 0.15, 0.20))
 
 UNASKED = Shares(0.47, 0.31, (0.09, 0.13))
 """Where nobody asks of an outcome: its models have but the first rounds. Chosen on seven tables of
-the arena, and three generators; on all of them columns are off by a fifth to a third less."""
+`tests/studies/private_utility.py` and its three generators, where columns are off by about a
+quarter less than with the shares above."""
 
 ALONE = Shares(0.4, 0.6, ())
 """Without an outcome there is nothing but margins and dependence."""
