@@ -32,6 +32,7 @@ from penstock.mechanisms import (
     Structured,
     Trajectory,
 )
+from penstock.mechanisms.classes import mixture
 from penstock.mechanisms.copula import densities, population
 from penstock.mechanisms.flow import engine, kernel
 from penstock.mechanisms.flow.architecture import Architecture, active
@@ -39,6 +40,7 @@ from penstock.mechanisms.flow.engine import make_flow
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.sliced_wasserstein import flow as sliced_flow
 from penstock.mechanisms.structured import beliefs
+from penstock.mechanisms.structured import plan as structured_plan
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import baselines
 from penstock.mechanisms.tables import fitting, margins, moments
@@ -143,6 +145,7 @@ class Case:
     estimands: tuple[Estimand, ...] = ()
     backend: str = "auto"
     data: tuple[str, ...] = FEW
+    wide: bool = False
 
 
 CASES = {
@@ -166,6 +169,7 @@ CASES = {
     "structured, numbers": Case(Structured(copies=1, refits=0), (COX, OLS, LOGISTIC)),
     "structured, rates": Case(Structured(copies=1, refits=0, planted=1), (RATE,)),
     "structured, levels": Case(Structured(copies=1, refits=0), (ORDINAL, MULTINOMIAL)),
+    "structured, wide": Case(Structured(copies=1, refits=0, planted=0), wide=True),
     "structured, strata": Case(Structured(copies=1, refits=1, planted=0), (STRATIFIED,)),
     "trajectory": Case(
         Trajectory(
@@ -238,7 +242,9 @@ class World:
     def __init__(self, case: Case) -> None:
         self.case, self.data, self.transcript = case, case.data, Transcript()
         self.encoding = MECHANISMS.of(case.mechanism).lay_out(SCHEMA)
-        self.plan = plan(case.mechanism, SCHEMA, PERSONS, FORMAL, case.estimands)
+        levels = 1 if case.wide else structured_plan._WIDE
+        with patch.object(structured_plan, "_WIDE", levels):
+            self.plan = plan(case.mechanism, SCHEMA, PERSONS, FORMAL, case.estimands)
         with self.transcript.used(again=False):
             self._release(coded_rows())
 
@@ -270,6 +276,7 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(densities, "_ROUNDS", 5)
         patched.setattr(population, "_MATCH_ROUNDS", 3)
         patched.setattr(beliefs, "_STEPS", 2)
+        patched.setattr(mixture, "_MOST_STEPS", 3)
         patched.setattr(moment_match, "_POWER", 6)
         patched.setattr(moment_match, "_ROUNDS", 2)
         yield
