@@ -185,16 +185,17 @@ def test_with_noise_outcomes_have_the_cohorts_shapes_and_what_they_share() -> No
     names = ("sbp", "relapse", "visits", "cost")
     off: dict[str, list[float]] = {name: [] for name in names}
     wide: dict[str, list[float]] = {name: [] for name in names}
-    for seed in (2, 3, 4, 1):
+    for seed in range(1, 7):
         real, copies = tables(seed, 3.0)
         for table in copies[:5]:
             for name in names:
                 own, ours = (t[name][~np.isnan(t[name])] for t in (real, table))
                 off[name].append((ours.mean() - own.mean()) / own.std())
                 wide[name].append(np.log(ours.std() / own.std()))
-    for name in names:  # over sites: noise alone takes one further
-        assert np.sqrt(np.mean(np.square(off[name]))) < 0.2, name
-        assert np.sqrt(np.mean(np.square(wide[name]))) < 0.35, name
+    for name in names:  # over six sites: of one alone noise takes a mean further
+        assert np.sqrt(np.mean(np.square(off[name]))) < 0.15, name
+        assert np.sqrt(np.mean(np.square(wide[name]))) < 0.3, name
+    real, copies = tables(1, 3.0)
     for table in copies[:5]:
         assert abs((table["cost"] == 0).mean() - (real["cost"] == 0).mean()) < 0.06
         assert abs(np.isnan(table["cost"]).mean() - 0.1) < 0.04
