@@ -33,7 +33,7 @@ from penstock.mechanisms import (
     Trajectory,
 )
 from penstock.mechanisms.classes import mixture
-from penstock.mechanisms.copula import densities, population
+from penstock.mechanisms.copula import correlations, densities
 from penstock.mechanisms.flow import engine, kernel
 from penstock.mechanisms.flow.architecture import Architecture, active
 from penstock.mechanisms.flow.engine import make_flow
@@ -274,7 +274,7 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(structured, "_POWER", 6)
         patched.setattr(baselines, "_LEAST_PERSONS", 0.0)
         patched.setattr(densities, "_ROUNDS", 5)
-        patched.setattr(population, "_MATCH_ROUNDS", 3)
+        patched.setattr(correlations, "_MATCH_ROUNDS", 3)
         patched.setattr(beliefs, "_STEPS", 2)
         patched.setattr(mixture, "_MOST_STEPS", 3)
         patched.setattr(moment_match, "_POWER", 6)

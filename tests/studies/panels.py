@@ -36,7 +36,7 @@ from tests.studies.lni import over_runs
 from tests.support.results import Row, at_most, write
 
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.copula.population import take_root
+from penstock.mechanisms.copula.correlations import take_root
 from penstock.mechanisms.tables.moments import measure_moments, release_moments
 from penstock.mechanisms.trajectory.cohorts import make_places
 from penstock.mechanisms.trajectory.dependence import Dependence, fit

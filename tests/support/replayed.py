@@ -29,7 +29,7 @@ from penstock.mechanisms import (
     Trajectory,
 )
 from penstock.mechanisms.classes import mixture
-from penstock.mechanisms.copula import densities, population
+from penstock.mechanisms.copula import correlations, densities
 from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.protocol import Asked as Given
@@ -625,7 +625,7 @@ COARSE = (
     (structured, "_POWER", 5),
     (baselines, "_LEAST_PERSONS", 0.0),
     (densities, "_ROUNDS", 5),
-    (population, "_MATCH_ROUNDS", 3),
+    (correlations, "_MATCH_ROUNDS", 3),
     (beliefs, "_STEPS", 2),
     (mixture, "_MOST_STEPS", 3),
     (moment_match, "_POWER", 6),

@@ -55,8 +55,8 @@ _PAIRS = EffectClass(
 _PAIRS_COUNTED = EffectClass(
     _PAIRS.effects,
     "in part",
-    "Each pair was counted as a table, numbers in ten groups, and tables hold what stands out of "
-    "the noise: what does not is drawn to independence.",
+    "Each pair was counted as a table, numbers in twelve groups, and tables hold what stands out "
+    "of the noise; of numbers that rise and fall together, or against each other, the rest, too.",
 )
 _WITH_DURATION = EffectClass(
     "estimands of an event as such: {}",
@@ -100,15 +100,14 @@ class StructuredKind(TableKind[Structured]):
 
     @property
     def fresh(self) -> float:
-        return FRESH_DEALT if self._wide else FRESH
+        return FRESH_DEALT if self._counts_pairs else FRESH
 
     @property
-    def _wide(self) -> bool:
-        """Whether pairs of columns are counted."""
-        from penstock.mechanisms.structured.plan import is_wide, make_grids
+    def _counts_pairs(self) -> bool:
+        from penstock.mechanisms.structured.plan import counts_pairs, make_grids
 
-        schema, estimands = self.study.schema, self.study.estimands
-        return is_wide(make_grids(schema, list_outcomes(schema, estimands)))
+        outcomes = list_outcomes(self.study.schema, self.study.estimands)
+        return counts_pairs(make_grids(self.study.schema, outcomes), outcomes, self.used)
 
     def tell_how(self) -> str:
         return _HOW_JOINTLY if self.joint else _HOW
@@ -145,7 +144,7 @@ class StructuredKind(TableKind[Structured]):
             for kind, of in ((_DECLARED, held), (_WITH_DURATION, events), (_IN_CIRCLE, circle))
             if of
         ]
-        return [*found, main, _PAIRS_COUNTED if self._wide else _PAIRS, *_NOT_HELD]
+        return [*found, main, _PAIRS_COUNTED if self._counts_pairs else _PAIRS, *_NOT_HELD]
 
 
 def _names_interaction(estimand: Estimand) -> bool:

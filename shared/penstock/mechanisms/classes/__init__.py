@@ -1,1 +1,1 @@
-"""Wide tables as classes of persons: within one, columns are independent."""
+"""Tables as classes of persons, within which columns hardly go together."""

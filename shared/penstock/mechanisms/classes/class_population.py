@@ -1,8 +1,11 @@
-r"""What is known of the columns of a wide table: noisy counts, of single columns and of all pairs,
+r"""What is known of the columns of a table: noisy counts, of single columns and of all pairs,
 noisy moments of what has an order, and a mixture of classes that has them all.
 
 Of many levels a Gaussian copula has a latent for each, and one number for each pair of these: too
 much to ask, and too little to hold what levels have in common. Here a pair of columns is a table.
+Of what stands little out of the noise a mixture has less than there is. So in each class what has
+an order is joined by a Gaussian copula, at whose correlation persons have the released moments: of
+noisy counts it has nearly all that numbers have in common, of exact ones nearly nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from penstock.mechanisms.classes.even_draws import (
     deal_cells,
@@ -23,6 +26,7 @@ from penstock.mechanisms.classes.even_draws import (
 )
 from penstock.mechanisms.classes.mixture import Mixture, Moments, Told, fit_mixture
 from penstock.mechanisms.classes.pair_counts import Groups, release_pairs
+from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
 from penstock.mechanisms.copula.grids import Cells, Grid, read_within
 from penstock.mechanisms.copula.population import (
     SAMPLING,
@@ -40,6 +44,9 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Places = NDArray[np.intp]
 
+_LEAST_CHANCE = 1e-12
+"""Where a person lies in a column is at least as far from 0 and 1."""
+
 _FEWEST = 1.0
 """Rows by which a share is off at least: counts without noise are those of some rows, too."""
 
@@ -53,12 +60,16 @@ class ClassPopulation:
             but the first.
         classes: (K - 1,) the share of persons before each class but the first.
         rows: how many were present, as released.
+        ordered: places of the columns that have an order; root: (q, q) of their correlation in
+            each class.
     """
 
     cells: Sequence[Cells]
     risen: Sequence[Array]
     classes: Array
     rows: float
+    ordered: Places
+    root: Array
 
     @property
     def latents(self) -> int:
@@ -68,9 +79,10 @@ class ClassPopulation:
     def draw(self, latents: Array) -> Coded:
         """(N, 1 + d) standard Gaussians to coded columns."""
         member = np.searchsorted(self.classes, ndtr(latents[:, 0]), side="right")
+        points = self._join(latents[:, 1:], ndtr(latents[:, 1:]))
         coded: Coded = {}
-        for j, (own, risen) in enumerate(zip(self.cells, self.risen, strict=True), start=1):
-            at, mine = ndtr(latents[:, j]), risen[member]
+        for j, (own, risen) in enumerate(zip(self.cells, self.risen, strict=True)):
+            at, mine = points[:, j], risen[member]
             place = (at[:, None] >= mine).sum(axis=1)
             bounds = np.pad(mine, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
             each = np.arange(len(place))
@@ -85,12 +97,26 @@ class ClassPopulation:
         """
         member, sizes = deal_classes(np.append(self.classes, 1.0), points[:, 0], rng)
         counts = deal_cells(self.risen, sizes, rng)
+        joined = self._join(ndtri(points[:, 1:]), points[:, 1:])
         coded: Coded = {}
-        for j, (own, count) in enumerate(zip(self.cells, counts, strict=True), start=1):
-            place = hand_out(count, member, points[:, j])
-            inside = spread_inside(place, rng) if own.grid.numeric else points[:, j]
+        for j, (own, count) in enumerate(zip(self.cells, counts, strict=True)):
+            place = hand_out(count, member, joined[:, j])
+            inside = spread_inside(place, rng) if own.grid.numeric else joined[:, j]
             coded[own.grid.column.name] = own.fill(place, inside)
         return coded
+
+    def _join(self, latents: Array, points: Array) -> Array:
+        """(N, d) in (0, 1): where the latents of columns with an order are correlated.
+
+        Args:
+            latents: (N, d) independent Gaussians; points: ndtr of these.
+        """
+        if len(self.ordered) < 2:
+            return points
+        joined = points.copy()
+        together = ndtr(latents[:, self.ordered] @ self.root)
+        joined[:, self.ordered] = np.clip(together, _LEAST_CHANCE, 1 - _LEAST_CHANCE)
+        return joined
 
 
 def fit_classes(
@@ -143,7 +169,36 @@ def fit_classes(
         further = replace(told, moments=_add_clipped(seen, score, found, radius, power))
         mixture = fit_mixture(further, mixture)
         found = _compose(groups, mixture, shares, values, sd, count)
+    if len(ordered) > 1:
+        error = 0.0 if moments is None else moments.sd / math.sqrt(2) / count
+        root = _match_root(found, score, released / count, error, radius, power)
+        found = replace(found, root=root)
     return found
+
+
+def _match_root(
+    found: ClassPopulation, score: Scores, told: Array, error: float, radius: float, power: int
+) -> Array:
+    """Of the correlation in each class at which persons have the released moments.
+
+    Args:
+        told: (q + 1, q + 1) as released, over rows; error: sd of the noise on it.
+    """
+    latents = quasi_random(found.latents, power)
+
+    def look(root: Array) -> Array:
+        """Second moments of persons, seen as rows were."""
+        persons = score(replace(found, root=root).draw(latents))
+        seen = clip_rows(np.column_stack([persons, np.ones(len(persons))]), radius)
+        return np.asarray(seen.T @ seen / len(seen))
+
+    own = Couplings.of(
+        score.grids,
+        [raw.grid for raw in score.raw],
+        latents[:, 1 + found.ordered],
+        score(found.draw(latents)),
+    )
+    return take_root(match_correlation(told, error, found.root, own, look))
 
 
 def _add_clipped(
@@ -214,4 +269,6 @@ def _compose(
             Cells.of(one.grid, share, read_within(one.grid, share, told, TWICE * sd, count))
         )
         risen.append(np.ascontiguousarray(np.cumsum(each, axis=0)[:-1].T))
-    return ClassPopulation(cells, risen, np.cumsum(weights)[:-1], count)
+    ordered = np.flatnonzero([one.grid.ordered for one in groups])
+    alone = np.eye(len(ordered))
+    return ClassPopulation(cells, risen, np.cumsum(weights)[:-1], count, ordered, alone)

@@ -11,7 +11,7 @@ tell of tails what noise hides in counts: margins are read once more with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
 from penstock.mechanisms.copula.densities import Known, Reference, estimate_density
 from penstock.mechanisms.copula.grids import (
     Cells,
@@ -46,14 +47,6 @@ _FAR, _ROOM = 0.9995, 1.3
 _LEAST_REACH = 2.0
 _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
-
-_MATCH_ROUNDS, _WHOLE_ROUNDS, _STEP = 9, 4, 0.8
-"""Later steps are shorter and shorter: who is in which cell jumps, and a match never settles."""
-
-_MOST_CORRELATED, _LEAST_SPREAD = 0.97, 0.02
-_CORRELATED, _MISFIT, _NUMBERS_MISFIT = 0.3, 0.15, 0.02
-"""How far correlations go, a priori; and how far those of scores, and of the numbers themselves,
-may be off: a regression knows nothing of scores."""
 
 _FLOOR, _LAST = 1e-7, 1e-3
 
@@ -172,8 +165,8 @@ def fit_population(
 
     cells = [read_cells(j) for j in range(len(grids))]
     plain = score(_decode(cells, latents))
-    own = _Pairs.of(grids, [r.grid for r in raw], latents, plain)
-    correlation = _match_correlation(told, error, np.eye(latents.shape[1]), own, look)
+    own = Couplings.of(grids, [r.grid for r in raw], latents, plain)
+    correlation = match_correlation(told, error, np.eye(latents.shape[1]), own, look)
     found, at = look(take_root(correlation)), 0
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:
@@ -186,79 +179,9 @@ def fit_population(
             shares[j] = read_shares(grid, counts[j], sd, count, known)
             cells[j] = read_cells(j)
         at += grid.latents
-    correlation = _match_correlation(told, error, correlation, own, look)
+    correlation = match_correlation(told, error, correlation, own, look)
     within = [own.within for own in cells]
     return Population(tuple(grids), tuple(shares), within, take_root(correlation), count)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """Where the moments of two latents are.
-
-    Attributes:
-        within: (D, D) pairs of levels of one column: nobody chooses twice.
-        numbers: latents of the numbers whose own moments were asked for, which come last.
-        follows: (moments,) how far each goes with its own latent: a rare level hardly does.
-    """
-
-    within: Bools
-    numbers: Sequence[int]
-    follows: Array
-
-    @classmethod
-    def of(
-        cls, grids: Sequence[Grid], raw: Sequence[Grid], latents: Array, scores: Array
-    ) -> _Pairs:
-        """
-        Args:
-            scores: (N, moments) of persons whose latents (N, D) are independent.
-        """
-        own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
-        numbers = [next(i for i, j in enumerate(own) if grids[j] is grid) for grid in raw]
-        away = scores - scores.mean(axis=0)
-        spread = np.sqrt(np.maximum((away**2).mean(axis=0), _LEAST_SPREAD**2))
-        with_own = (away * latents[:, [*range(len(own)), *numbers]]).mean(axis=0) / spread
-        within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
-        return cls(within, numbers, np.maximum(np.abs(with_own), _LEAST_SPREAD))
-
-    def views(self) -> list[tuple[Sequence[int], Sequence[int], float]]:
-        """Latents, their moments, and how little these may say of a regression."""
-        size = len(self.within)
-        last = range(size, len(self.follows))
-        return [(range(size), range(size), _MISFIT), (self.numbers, last, _NUMBERS_MISFIT)]
-
-
-def _match_correlation(
-    told: Array, error: float, start: Array, pairs: _Pairs, look: Callable[[Array], Array]
-) -> Array:
-    """The correlation at which persons, seen as rows were, have the released covariances.
-
-    Of two numbers that are asked for these are their own, beside those of their scores: a
-    regression rests on them. What is mostly noise is drawn to 0, else it would bend the rest: a
-    correlation is positive definite.
-    """
-    goal, correlation = _covariance(told), start.copy()
-    for number in range(_MATCH_ROUNDS):
-        found = _covariance(look(take_root(correlation)))
-        spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
-        off, weight, noise = (np.zeros_like(start) for _ in range(3))
-        for latents, moments, misfit in pairs.views():
-            here, there = np.ix_(latents, latents), np.ix_(moments, moments)
-            each = spread[moments] * pairs.follows[moments]
-            size = np.outer(each, each)
-            precision = 1 / ((error / size) ** 2 + misfit**2)
-            off[here] += precision * (goal - found)[there] / size
-            weight[here] += precision
-            noise[here] += (precision * error / size) ** 2
-        # By its noise alone: how far views disagree says which to follow, and not what is there.
-        kept = _CORRELATED**2 / (_CORRELATED**2 + noise / weight**2)
-        step = _STEP / max(1, number + 2 - _WHOLE_ROUNDS)
-        correlation = correlation + step * (kept * off / weight - (1 - kept) * correlation)
-        correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
-        correlation[pairs.within] = 0.0
-        np.fill_diagonal(correlation, 1.0)
-        correlation = make_definite(correlation)
-    return correlation
 
 
 def recall(
@@ -422,24 +345,3 @@ def _decode(cells: Iterable[Cells], latents: Array) -> Coded:
         coded[own.grid.column.name] = own.draw_values(mine)
         at += own.grid.latents
     return coded
-
-
-def _covariance(moments: Array) -> Array:
-    mean = moments[:-1, -1]
-    centred: Array = moments[:-1, :-1] - np.outer(mean, mean)
-    return centred
-
-
-def make_definite(correlation: Array) -> Array:
-    """A matrix near by with positive eigenvalues and unit diagonal."""
-    values, vectors = np.linalg.eigh(correlation)
-    definite = (vectors * np.maximum(values, _LEAST_SPREAD)) @ vectors.T
-    scale = 1 / np.sqrt(np.diag(definite))
-    return np.asarray(definite * np.outer(scale, scale))
-
-
-def take_root(correlation: Array) -> Array:
-    """(D, D), symmetric, of a matrix near by that is a correlation."""
-    values, vectors = np.linalg.eigh(make_definite(correlation))
-    root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return root

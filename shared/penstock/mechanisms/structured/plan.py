@@ -9,8 +9,9 @@ measurement              what is released                                 event
 margins                  counts of each column's cells, each duration's   DiscreteGaussian
                          times by event, and the number of rows
 moments                  second moments of weighted, clipped scores; not  DiscreteGaussian
-                         of a wide table that has levels alone
-pairs                    of a wide table, counts of each pair of columns  DiscreteGaussian
+                         of levels whose pairs are counted
+pairs                    counts of each pair of columns, where there are  DiscreteGaussian
+                         many levels or nobody asks of an outcome
 outcome, round 1, 2, …   a sum of clipped scores for each outcome         DiscreteGaussian
 =======================  ===============================================  =================
 
@@ -81,22 +82,19 @@ class Shares:
 WITH_OUTCOMES = Shares(0.18, 0.15, (0.14, 0.18, 0.15, 0.20))
 """Most goes to what is drawn from a model of its own. Frozen on simulated cohorts."""
 
-UNASKED = Shares(0.47, 0.31, (0.09, 0.13))
-"""Where nobody asks of an outcome: its models have but the first rounds. Chosen on seven tables of
-`tests/studies/private_utility.py` and its three generators, where columns are off by about a
-quarter less than with the shares above."""
+ONE_UNASKED, ONE = Shares(0.47, 0.31, (0.09, 0.13)), Shares(0.4, 0.6, ())
+"""Of one covariate: where nobody asks of an outcome, and where there is none."""
 
-ALONE = Shares(0.4, 0.6, ())
-"""Without an outcome there is nothing but margins and dependence."""
+PAIRS_WITH_OUTCOMES = Shares(0.16, 0.10, (0.13, 0.17, 0.14, 0.18), 0.12)
+"""Where pairs of columns are counted, too."""
 
-WIDE_WITH_OUTCOMES = Shares(0.16, 0.10, (0.13, 0.17, 0.14, 0.18), 0.12)
-WIDE_UNASKED = Shares(0.28, 0.06, (0.07, 0.10), 0.49)
-WIDE_ALONE = Shares(0.33, 0.05, (), 0.62)
-"""The same of a wide table, whose pairs of columns are counted."""
+PAIRS_UNASKED, PAIRS_ALONE = Shares(0.28, 0.20, (0.07, 0.10), 0.35), Shares(0.33, 0.24, (), 0.43)
+"""The same where nobody asks of an outcome, whose models have but the first rounds, and where there
+is none; of a table in which all has an order. Moments of less have less, and pairs the rest."""
 
 _WIDE = 12
-"""Levels of columns without an order, beyond the first of each, from which a table is wide: a
-copula would have a latent for each."""
+"""Levels of columns without an order, beyond the first of each, from which pairs are counted even
+where somebody asks: a copula would have a latent for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class StructuredPlan:
             outcomes before it.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         rounds: each is one release for each outcome, the last ones for those that are asked about.
-        pairs: of a wide table, the counts of each pair of covariates; else None.
+        pairs: the counts of each pair of covariates; None: these are of a copula.
         moments: None, where no score is left: pairs hold all that levels have in common.
         planted: runs with effects planted into the released model; effects: those.
         epsilon: of the events at the requested δ.
@@ -183,8 +181,7 @@ def plan(
     _check(mechanism, schema, persons, privacy, estimands)
     outcomes = list_outcomes(schema, estimands)
     grids = make_grids(schema, outcomes)
-    asked = any(outcome.asked for outcome in outcomes) or bool(mechanism.effects)
-    shares = _share_budget(is_wide(grids), bool(outcomes), asked)
+    shares = _share_budget(grids, outcomes, mechanism)
 
     def made(scale: float) -> StructuredPlan:
         return at_scale(mechanism, schema, grids, outcomes, persons, shares, scale)
@@ -200,22 +197,33 @@ def plan(
     )
 
 
-def is_wide(grids: Sequence[Grid]) -> bool:
-    """Whether pairs of covariates are counted as they are, and persons are of classes."""
+def counts_pairs(grids: Sequence[Grid], outcomes: Sequence[Drawn], mechanism: Structured) -> bool:
+    """Whether pairs of covariates are counted as they are, and persons are of classes.
+
+    Where somebody asks of an outcome, most of the budget is for that, and what is left tells more
+    of the moments of a few columns than of all their pairs.
+    """
     levels = sum(grid.latents for grid in grids if not grid.ordered)
-    return len(grids) > 1 and levels >= _WIDE
+    return len(grids) > 1 and (levels >= _WIDE or not _is_asked(outcomes, mechanism))
 
 
-def _share_budget(wide: bool, outcomes: bool, asked: bool) -> Shares:
-    """
-    Args:
-        asked: of a coefficient of an outcome, or to plant one.
-    """
-    if not outcomes:
-        return WIDE_ALONE if wide else ALONE
-    if not asked:
-        return WIDE_UNASKED if wide else UNASKED
-    return WIDE_WITH_OUTCOMES if wide else WITH_OUTCOMES
+def _is_asked(outcomes: Sequence[Drawn], mechanism: Structured) -> bool:
+    """For a coefficient of an outcome, or to plant one."""
+    return any(outcome.asked for outcome in outcomes) or bool(mechanism.effects)
+
+
+def _share_budget(
+    grids: Sequence[Grid], outcomes: Sequence[Drawn], mechanism: Structured
+) -> Shares:
+    pairs = counts_pairs(grids, outcomes, mechanism)
+    if _is_asked(outcomes, mechanism):
+        return PAIRS_WITH_OUTCOMES if pairs else WITH_OUTCOMES
+    if not pairs:
+        return ONE_UNASKED if outcomes else ONE
+    shares = PAIRS_UNASKED if outcomes else PAIRS_ALONE
+    ordered = sum(grid.ordered for grid in grids) / len(grids)
+    rest = shares.moments * (1 - ordered**2)
+    return replace(shares, moments=shares.moments - rest, pairs=shares.pairs + rest)
 
 
 def make_grids(schema: Schema, outcomes: Sequence[Drawn] = ()) -> list[Grid]:

@@ -21,7 +21,7 @@ Measured shares are .1 to .5; what is left counts for the mechanism, so that int
 narrow."""
 
 FRESH_DEALT = 0.01
-"""The same of wide tables, whose rows are dealt to cells: measured shares are .01 to .7."""
+"""The same where pairs are counted, and rows are dealt to cells: measured shares are .01 to .7."""
 
 
 @dataclass(frozen=True, slots=True)

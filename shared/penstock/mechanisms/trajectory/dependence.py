@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.copula.correlations import take_root
 from penstock.mechanisms.copula.grids import draw_values
-from penstock.mechanisms.copula.population import take_root
 from penstock.mechanisms.trajectory.attendance import LATENTS, Attendance, AttendanceScores
 from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.endings import Endings

@@ -9,14 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from penstock.mechanisms.copula.correlations import make_definite, take_root
 from penstock.mechanisms.copula.densities import Known, Reference
-from penstock.mechanisms.copula.population import (
-    make_definite,
-    quasi_random,
-    read_shares,
-    recall,
-    take_root,
-)
+from penstock.mechanisms.copula.population import quasi_random, read_shares, recall
 from penstock.mechanisms.tables.moments import clip_rows
 from penstock.mechanisms.trajectory.attendance import Attendance
 from penstock.mechanisms.trajectory.coordinates import Places

@@ -75,7 +75,7 @@ def test_what_no_regression_asks_of_is_a_covariate() -> None:
     found = plan(Structured(), Schema((AGE, SEX)), 100, ASKED, (Estimand("e", "mean", "age"),))
     assert found.outcomes == ()
     assert found.covariates == ("age", "sex")
-    assert [event.label for event in found.events] == ["margins", "moments"]
+    assert [event.label for event in found.events] == ["margins", "moments", "pairs"]
 
 
 NUMBER, VISITS = Column("sbp", "continuous", 60, 240), Column("visits", "integer", 0, 30)
