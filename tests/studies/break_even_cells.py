@@ -38,6 +38,7 @@ from penstock.mechanisms.protocol import Asked as Posed
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.released import COVARIANCE, ESTIMATE
 from penstock.mechanisms.scoring.blocks import find_places
+from penstock.mechanisms.structured.settings import FRESH
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
@@ -296,6 +297,7 @@ def _answer_from_tables(job: Job, table: Table) -> _Answered:
             [estimate_floored(table.schema, e, one) for one in released.refits],
             of_copies=True,
             total=e.regression.total,
+            fresh=FRESH,
         )
         for name, e in asked.every.items()
     }

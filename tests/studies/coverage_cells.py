@@ -40,6 +40,7 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Column, Schema
 from penstock.study.study import Study
+from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.tables.held import measure_held
 
 Array = NDArray[np.float64]
@@ -364,7 +365,8 @@ def measure_site(world: World, number: int) -> Answer:
     for name, estimand in asked.every.items():
         real = estimate(own.rows, schema, estimand)
         found |= {f"{name}/real": real.estimate, f"{name}/real_variance": real.variance}
-        found |= {f"{name}/{k}": v for k, v in _flatten(schema, estimand, copies, refits).items()}
+        shown = _flatten(schema, estimand, copies, refits, fresh=kind_of(asked.study).fresh)
+        found |= {f"{name}/{k}": v for k, v in shown.items()}
     doubts = doubt_estimates(schema, pose_copies(schema, [*asked.every.values()], copies)).estimands
     for name, e in asked.every.items():
         if e.name in doubts:
@@ -377,13 +379,14 @@ def measure_site(world: World, number: int) -> Answer:
 
 
 def _flatten(
-    schema: Schema, asked: Estimand, copies: Sequence[Coded], refits: Sequence[Coded]
+    schema: Schema, asked: Estimand, copies: Sequence[Coded], refits: Sequence[Coded], fresh: float
 ) -> dict[str, float]:
     one = Measured.of(
         [estimate_floored(schema, asked, t) for t in copies],
         [estimate_floored(schema, asked, t) for t in refits],
         of_copies=True,
         total=asked.regression.total,
+        fresh=fresh,
     )
     plain, shown = one.plain, one.shown
     if plain.problem is not None or shown is None:

@@ -28,6 +28,7 @@ from tests.studies.foreign_arms import seed_of
 from tests.studies.foreign_real import read_table
 from tests.studies.foreign_tables import Table
 from tests.studies.lni import over_runs
+from tests.support import made
 from tests.support.carried_out import release
 from tests.support.results import Row, write
 
@@ -46,6 +47,7 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Schema
 from penstock.schema.encoding import Encoding
+from penstock_server.mechanisms.registry import kind_of
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "40"))
 ONLY = tuple(filter(None, os.environ.get("PENSTOCK_ONLY", "").split(",")))
@@ -175,7 +177,8 @@ def answer(
     tables = _gather(parts)
     copies = [tables[name_copy(i + 1)] for i in range(settings.copies)]
     refits = [tables[name_refit(i + 1)] for i in range(settings.refits)]
-    return {e.name: _combine(schema, e, copies, refits) for e in asked}
+    study = made.study(settings, schema=schema, estimands=asked)
+    return {e.name: _combine(schema, e, copies, refits, kind_of(study).fresh) for e in asked}
 
 
 def _read_answer(part: Part, at: int, asked: Estimand) -> SiteEstimate:
@@ -193,10 +196,10 @@ def _gather(parts: Iterator[Part]) -> dict[str, Coded]:
 
 
 def _combine(
-    schema: Schema, asked: Estimand, copies: list[Coded], refits: list[Coded]
+    schema: Schema, asked: Estimand, copies: list[Coded], refits: list[Coded], fresh: float
 ) -> SiteEstimate:
     fitted, again = (
         [estimate_floored(schema, asked, table) for table in tables] for tables in (copies, refits)
     )
     plain = combine(fitted, total=asked.regression.total)
-    return widened(plain, spread(plain, again, fitted))
+    return widened(plain, spread(plain, again, fitted, fresh=fresh))
