@@ -25,7 +25,7 @@ from penstock.mechanisms.classes.even_draws import (
     spread_inside,
 )
 from penstock.mechanisms.classes.mixture import Mixture, Moments, Told, fit_mixture
-from penstock.mechanisms.classes.pair_counts import Groups, release_pairs
+from penstock.mechanisms.classes.pair_counts import Groups, release_pairs, share_error
 from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
 from penstock.mechanisms.copula.grids import Cells, Grid, read_within
 from penstock.mechanisms.copula.population import (
@@ -46,9 +46,6 @@ Places = NDArray[np.intp]
 
 _LEAST_CHANCE = 1e-12
 """Where a person lies in a column is at least as far from 0 and 1."""
-
-_FEWEST = 1.0
-"""Rows by which a share is off at least: counts without noise are those of some rows, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +155,9 @@ def fit_classes(
     told = Told(
         np.repeat(np.arange(len(groups)), [one.count for one in groups]),
         np.concatenate([one.add_up(s) for one, s in zip(groups, shares, strict=True)]),
-        math.hypot(sd, _FEWEST) / count,
+        share_error(sd, count),
         tables / count,
-        math.hypot(0.0 if pairs is None else pairs.sd, _FEWEST) / count,
+        share_error(0.0 if pairs is None else pairs.sd, count),
         seen,
     )
     mixture = fit_mixture(told)

@@ -91,12 +91,17 @@ class Told:
     @property
     def classes(self) -> int:
         """How many there are."""
-        return round(min(max(_BY_ERROR / self.pair_error, CLASSES), MOST_CLASSES))
+        return count_classes(self.pair_error)
 
     @property
     def price(self) -> float:
         """λ."""
         return float(_INFORMED * len(np.unique(self.own)) / math.sqrt(self.pair_error))
+
+
+def count_classes(pair_error: float) -> int:
+    """How many there are, by the error of a pair's share."""
+    return round(min(max(_BY_ERROR / pair_error, CLASSES), MOST_CLASSES))
 
 
 @dataclass(frozen=True, slots=True)

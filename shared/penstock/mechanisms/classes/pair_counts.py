@@ -8,6 +8,7 @@ noise on whole numbers, under zero-out with public n.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -32,6 +33,9 @@ GROUPS = 12
 """Of a number's bins, at most; its spike parts one of them, and is one, as is what is missing."""
 
 _APART = 3
+
+_FEWEST = 1.0
+"""Rows by which a count is off at least: those without noise are of some rows, too."""
 
 _STRETCHED = 1.3
 """Sds of normal scores that are cut into even groups: the last one has .036 of the rows."""
@@ -80,6 +84,11 @@ class Groups:
     def average(self, points: Array) -> Array:
         """(groups,) the mean of what cells stand for."""
         return self.add_up(self.within * points)
+
+
+def share_error(sd: float, rows: float) -> float:
+    """Of a count with noise of this sd, as a share of the rows."""
+    return math.hypot(sd, _FEWEST) / rows
 
 
 def most_groups(grid: Grid) -> int:

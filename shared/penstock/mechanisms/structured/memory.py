@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.mechanisms.classes.mixture import MOST_CLASSES
-from penstock.mechanisms.classes.pair_counts import most_groups
+from penstock.mechanisms.classes.mixture import count_classes
+from penstock.mechanisms.classes.pair_counts import most_groups, share_error
 from penstock.mechanisms.copula.grids import Grid
 from penstock.mechanisms.memory import (
     NUMBER,
@@ -87,7 +87,7 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
     # Arrays of a row's design and scores, and of a row's time in each interval.
     row = 4 * (width + score) + 8 * intervals + 4 * (columns or len(schema.columns))
     entries = max(score, _LEAST_ENTRIES)
-    classes = 0 if plan.pairs is None else _count_classes(make_grids(schema, plan.outcomes))
+    classes = _mixture_numbers(plan, make_grids(schema, plan.outcomes))
     return NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries + classes)
 
 
@@ -99,11 +99,20 @@ def _draw_memory(plan: StructuredPlan, schema: Schema) -> int:
     width = _OF_POINTS * (latents + UNIFORMS * len(plan.outcomes))
     counts = 0
     if plan.pairs is not None:
-        counts = _OF_COUNTS * MOST_CLASSES * len(grids) * (1 + max(grid.count for grid in grids))
+        cells = len(grids) * (1 + max(grid.count for grid in grids))
+        counts = _OF_COUNTS * _most_classes(plan) * cells
     return NUMBER * (rows * (width + _OF_ROWS * len(schema.columns)) + counts)
 
 
-def _count_classes(grids: Sequence[Grid]) -> int:
-    """Numbers of a mixture's fit: of each pair of groups, and of each group in each class."""
+def _mixture_numbers(plan: StructuredPlan, grids: Sequence[Grid]) -> int:
+    """Of a mixture's fit: of each pair of groups, and of each group in each class."""
+    if plan.pairs is None:
+        return 0
     groups = sum(map(most_groups, grids))
-    return groups * (_OF_PAIRS * groups + _OF_CLASSES * MOST_CLASSES)
+    return groups * (_OF_PAIRS * groups + _OF_CLASSES * _most_classes(plan))
+
+
+def _most_classes(plan: StructuredPlan) -> int:
+    """Of a mixture: there are no more rows than public ones, and fewer rows have fewer classes."""
+    sd = 0.0 if plan.pairs is None else plan.pairs.sd
+    return count_classes(share_error(sd, plan.persons * plan.rows))

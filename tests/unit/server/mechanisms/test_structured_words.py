@@ -58,13 +58,16 @@ def test_without_an_outcome_nothing_is_declared() -> None:
     assert not any("what estimands ask for" in effects for effects in told)
 
 
-def test_of_a_wide_table_pairs_are_counted() -> None:
+def test_pairs_are_counted_of_wide_tables_and_where_nobody_asks() -> None:
+    asked = (Estimand("smoking", "cox", "t", "smoker"),)
     told = {}
-    for schema in (SCHEMA, WIDE):
-        kind = kind_of(made.study(Structured(), schema=schema, estimands=()))
+    for case in ((SCHEMA, asked), (WIDE, asked), (SCHEMA, ())):
+        kind = kind_of(made.study(Structured(), schema=case[0], estimands=case[1]))
         [pairs] = [c for c in kind.list_classes() if "columns go together" in c.effects]
-        told[schema] = pairs.text, kind.fresh
-    assert "normal scores" in told[SCHEMA][0]
-    assert "counted as a table" in told[WIDE][0]
-    # Its rows are dealt, so that hardly anything of a refit is chance.
-    assert told[WIDE][1] < told[SCHEMA][1]
+        told[case] = pairs.text, kind.fresh
+    (copula, sampled), (wide, dealt), (unasked, too) = told.values()
+    assert "normal scores" in copula
+    assert "counted as a table" in wide
+    assert unasked == wide
+    # Their rows are dealt, so that hardly anything of a refit is chance.
+    assert dealt == too < sampled
