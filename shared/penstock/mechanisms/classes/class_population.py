@@ -76,10 +76,10 @@ class ClassPopulation:
     def draw(self, latents: Array) -> Coded:
         """(N, 1 + d) standard Gaussians to coded columns."""
         member = np.searchsorted(self.classes, ndtr(latents[:, 0]), side="right")
-        points = self._join(latents[:, 1:], ndtr(latents[:, 1:]))
+        points = self._join(latents[:, 1 + self.ordered], ndtr(latents[:, 1:]))
         coded: Coded = {}
-        for j, (own, risen) in enumerate(zip(self.cells, self.risen, strict=True)):
-            at, mine = points[:, j], risen[member]
+        for own, risen, at in zip(self.cells, self.risen, points, strict=True):
+            mine = risen[member]
             place = (at[:, None] >= mine).sum(axis=1)
             bounds = np.pad(mine, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
             each = np.arange(len(place))
@@ -94,26 +94,28 @@ class ClassPopulation:
         """
         member, sizes = deal_classes(np.append(self.classes, 1.0), points[:, 0], rng)
         counts = deal_cells(self.risen, sizes, rng)
-        joined = self._join(ndtri(points[:, 1:]), points[:, 1:])
+        joined = self._join(ndtri(points[:, 1 + self.ordered]), points[:, 1:])
         coded: Coded = {}
-        for j, (own, count) in enumerate(zip(self.cells, counts, strict=True)):
-            place = hand_out(count, member, joined[:, j])
-            inside = spread_inside(place, rng) if own.grid.numeric else joined[:, j]
+        for own, count, at in zip(self.cells, counts, joined, strict=True):
+            place = hand_out(count, member, at)
+            inside = spread_inside(place, rng) if own.grid.numeric else at
             coded[own.grid.column.name] = own.fill(place, inside)
         return coded
 
-    def _join(self, latents: Array, points: Array) -> Array:
-        """(N, d) in (0, 1): where the latents of columns with an order are correlated.
+    def _join(self, latents: Array, points: Array) -> list[Array]:
+        """Where persons lie in each column, (N,) in (0, 1), if what has an order is correlated.
 
         Args:
-            latents: (N, d) independent Gaussians; points: ndtr of these.
+            latents: (N, q) independent Gaussians of what has an order; points: (N, d) of all.
         """
-        if len(self.ordered) < 2:
-            return points
-        joined = points.copy()
-        together = ndtr(latents[:, self.ordered] @ self.root)
-        joined[:, self.ordered] = np.clip(together, _LEAST_CHANCE, 1 - _LEAST_CHANCE)
-        return joined
+        columns = list(points.T)
+        if len(self.ordered) > 1:
+            together = latents @ self.root
+            ndtr(together, out=together)
+            np.clip(together, _LEAST_CHANCE, 1 - _LEAST_CHANCE, out=together)
+            for j, own in zip(self.ordered, together.T, strict=True):
+                columns[j] = own
+        return columns
 
 
 def fit_classes(
