@@ -145,8 +145,8 @@ def answers(federation) -> bool:
 
 def test_the_processes_of_sites_are_killed_while_they_work(federation):
     """A killed gate or worker costs its charge; a killed network side costs nothing."""
-    # Long enough to be killed between the charge and the release.
-    study = federation.submit("burns", mechanism=replace(FAST, steps=800))
+    # Long enough to be killed between the charge and the release, whoever is asked first.
+    study = federation.submit("burns", mechanism=replace(FAST, steps=4000))
     federation.reserved(study, "a")
     worker = federation.kill("a", "worker")
     federation.reserved(study, "b")
@@ -168,7 +168,7 @@ def test_the_processes_of_sites_are_killed_while_they_work(federation):
     assert federation.charges(study) == {"a": ["burnt"], "b": ["burnt"], "c": ["committed"]}
     assert federation.draws(study) == ONCE
     # The same signed study again is the same study, and the same request at every gate.
-    assert federation.submit("burns", mechanism=replace(FAST, steps=800)) == study
+    assert federation.submit("burns", mechanism=replace(FAST, steps=4000)) == study
     assert federation.draws(study) == ONCE
 
 
