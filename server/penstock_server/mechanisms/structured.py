@@ -55,8 +55,8 @@ _PAIRS = EffectClass(
 _PAIRS_COUNTED = EffectClass(
     _PAIRS.effects,
     "in part",
-    "Each pair was counted as a table, numbers in twelve groups. Tables hold what stands out of the "
-    "noise there, and, of numbers, how far they rise and fall together.",
+    "Each pair was counted as a table, numbers in twelve groups. Tables hold what stands out of "
+    "the noise there, and, of numbers, how far they rise and fall together.",
 )
 _WITH_DURATION = EffectClass(
     "estimands of an event as such: {}",
