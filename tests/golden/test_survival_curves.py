@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tests.golden.test_estimands import SCHEMA, lung
 
 from penstock.inference.pooling import quantile
+from penstock.mechanisms.released import EACH
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import survival_curves
 from penstock_server.analysis.survival_curves import (
@@ -103,9 +104,7 @@ def test_a_curve_is_that_of_lifelines(seed: int, decimals: int) -> None:
 
 def pooled(*estimands: Estimand, refits: int = 0) -> Any:
     table = lung()
-    found = measure_curves(
-        SCHEMA, estimands, [table] * 2, [table] * refits, of_copies=True, fresh=1.0
-    )
+    found = measure_curves(SCHEMA, estimands, [table] * 2, [table] * refits, made=EACH)
     assert found is not None
     (asked,) = list_curves(SCHEMA, estimands)
     return asked, pool_curves(SCHEMA, asked, {"north": found})
@@ -142,9 +141,7 @@ def test_refits_that_lie_elsewhere_widen_a_curve() -> None:
     half_as_long["time"] = np.ceil(half_as_long["time"] / 2)
     widths = []
     for again in (table, half_as_long):
-        found = measure_curves(
-            SCHEMA, [HAZARD], [table] * 3, [again] * 6, of_copies=True, fresh=1.0
-        )
+        found = measure_curves(SCHEMA, [HAZARD], [table] * 3, [again] * 6, made=EACH)
         assert found is not None
         (curve,) = pool_curves(SCHEMA, ALL, {"north": found})
         widths.append(curve.high[10] - curve.low[10])
@@ -162,7 +159,7 @@ def test_only_refits_of_copies_that_are_read_are_read(monkeypatch: pytest.Monkey
     monkeypatch.setattr(survival_curves, "read_survival", read)
     copies = [{**lung(), "time": np.full(228, 10.0 + i)} for i in range(1, 9)]
     refits = [{**lung(), "time": np.full(228, 100.0 + i)} for i in range(1, 17)]
-    measure_curves(SCHEMA, [HAZARD], copies, refits, of_copies=True, fresh=1.0)
+    measure_curves(SCHEMA, [HAZARD], copies, refits, made=EACH)
     assert seen == [11, 12, 13, 14, 15, *range(101, 106), *range(109, 114)]
 
 
@@ -179,7 +176,7 @@ def test_a_hostile_table_has_no_curve(change: str) -> None:
         case "all at once":
             table["time"], table["dead"] = np.zeros(228), np.ones(228)
     for refits in ([], [table]):
-        found = measure_curves(SCHEMA, [HAZARD], [table], refits, of_copies=True, fresh=1.0)
+        found = measure_curves(SCHEMA, [HAZARD], [table], refits, made=EACH)
         assert found is not None
         (curve,) = pool_curves(SCHEMA, ALL, {"north": found})
         assert not curve.sites

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from penstock.cli.analyse import app
 from penstock.mechanisms import Maf, Structured
 from penstock.mechanisms.parts import Part
-from penstock.mechanisms.released import refit_copy
+from penstock.mechanisms.released import EACH
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
@@ -98,7 +98,7 @@ def imagine_release(study: Study, site: int) -> list[Part]:
             continue
         rows = imagine(rng, site, 0.0 if quiet else 0.5 * float(rng.normal()))
         if quiet:
-            copy = found[f"tables/copy-{refit_copy(int(number), study.mechanism.copies)}"]
+            copy = found[f"tables/copy-{EACH.find_copy(int(number), study.mechanism.copies)}"]
             kept = np.arange(PERSONS) >= PERSONS // 5
             rows = {name: np.where(kept, copy[name], new) for name, new in rows.items()}
         if site == 1 and number == "2":

@@ -19,12 +19,14 @@ from tests.studies.combining import (
     coverage,
     pooled,
     refits_drawn_anew,
+    refits_in_pairs,
     refits_of_copies,
 )
 
 from penstock.inference import pooling
 from penstock.inference.combine import combine
 from penstock.inference.refits import Spread, shrunk, spread, widened
+from penstock.mechanisms.released import Refitting
 from penstock.questions.estimation import Estimate
 
 REPEATS, ROWS, COPIES = 8000, 50, 4
@@ -66,7 +68,7 @@ def test_mechanism_noise_is_covered_only_where_it_is_told(told: float, covers: b
 # What refits show -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [refits_drawn_anew, refits_of_copies])
+@pytest.mark.parametrize("make", [refits_drawn_anew, refits_of_copies, refits_in_pairs])
 @pytest.mark.parametrize("d", [0.0, 3.0])
 def test_what_refits_show_has_no_bias_though_copies_are_five(
     make: Callable[..., Site], d: float
@@ -80,7 +82,7 @@ def test_what_refits_show_has_no_bias_though_copies_are_five(
     found, before = [], []
     for _ in range(sites):
         site = make(rng, d, copies=5, refits=40)
-        shown = spread(site.plain, site.refits, site.copies)
+        shown = spread(site.plain, site.refits, site.copies, site.made)
         assert shown is not None
         found.append(shown.square - shown.known)
         mean = np.mean([(r.estimate - site.plain.estimate) ** 2 for r in site.refits])
@@ -126,14 +128,66 @@ def test_refits_are_compared_with_the_copy_they_were_made_of() -> None:
     assert spread(combine(copies), refits, [bad, bad, copies[2]]) is None
 
 
+@pytest.mark.parametrize("share", [0.05, 1.0])
+@pytest.mark.parametrize("d", [0.0, 3.0])
+def test_two_tables_of_a_fit_show_what_is_new_in_a_table(share: float, d: float) -> None:
+    """E(S − known) = d, whatever that share is, with the variance that df and known_df say: 2000
+    sites of 10 fits. The twin, which assumes that all of a table is new, is off where little is.
+    """
+    rng, sites = np.random.default_rng(4), 2000
+    found, told, assumed = [], [], []
+    for _ in range(sites):
+        site = refits_in_pairs(rng, d, copies=5, refits=20, share=share)
+        shown = spread(site.plain, site.refits, site.copies, site.made)
+        each = spread(site.plain, site.refits[::2], site.copies)
+        assert shown is not None
+        assert each is not None
+        found.append(shown.square - shown.known)
+        told.append(2 * shown.square**2 / shown.df + 2 * shown.known**2 / shown.known_df)
+        assumed.append(each.square - each.known)
+    error = math.sqrt(((d + share / 2) ** 2 / 10 + (share / 2) ** 2 / 10) * 2)
+    band = 6 * error / math.sqrt(sites)
+    assert abs(np.mean(found) - d) < band
+    # The square of a mean square is larger than the true one's, by 2/df.
+    assert np.mean(told) == pytest.approx(error**2 * 1.2, rel=0.15)
+    assert np.std(found) == pytest.approx(error, rel=0.15)
+    if share < 1:
+        assert abs(np.mean(assumed) - d) > band  # the twin
+
+
+def test_a_fit_is_whole_or_left_out() -> None:
+    copies = [Estimate(float(j), 1.0, 9, None, True) for j in range(3)]
+    made = Refitting(per_fit=2)
+    refits = [Estimate(float(b // 2 % 3) + b % 2, 1.0, 9, None, True) for b in range(10)]
+    shown = spread(combine(copies), refits, copies, made)
+    assert shown is not None
+    assert (shown.square, shown.known, shown.df, shown.known_df) == (0.25, 0.25, 5.0, 5.0)
+    refits[0] = replace(refits[0], estimate=math.nan)
+    assert spread(combine(copies), refits, copies, made).df == 4.0  # type: ignore[union-attr]
+    for place in (2, 5):
+        refits[place] = replace(refits[place], estimate=math.nan)
+    assert spread(combine(copies), refits, copies, made) is None
+    assert spread(combine(copies), refits[6:7], copies, made) is None
+
+
+def test_what_is_new_in_a_table_is_drawn_half_way_to_what_all_say() -> None:
+    own = {str(i): Spread(1.0, 0.1 * i, 10.0, 100, 0.0, 1.0, 10.0) for i in (1, 2, 3)}
+    middle = (1 - 2 / 90) ** 3
+    found = shrunk({"e": own})["e"]
+    for i in (1, 2, 3):
+        assert found[str(i)].known == pytest.approx((0.1 * i + 0.2 / middle) / 2)
+        assert found[str(i)].known_df == 20.0
+    assert shrunk({"e": {"1": own["1"]}})["e"]["1"] == own["1"]
+
+
 def test_persons_own_latents_are_no_new_sampling() -> None:
     copies = [Estimate(0.0, 1.0, 9, None, True)]
-    assert spread(combine(copies), copies * 4, copies, fresh=0.25).known == 0.25  # type: ignore[union-attr]
+    assert spread(combine(copies), copies * 4, copies, Refitting(fresh=0.25)).known == 0.25  # type: ignore[union-attr]
 
 
 def test_an_answer_without_a_count_has_no_refits_to_compare() -> None:
     released = replace(combine([Estimate(0.0, 1.0, 9, None, True)]), n=None)
-    assert spread(released, [Estimate(0.0, 1.0, 9, None, True)]) is None
+    assert spread(released, [Estimate(0.0, 1.0, 9, None, True)], ()) is None
 
 
 # What sites show each other --------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.pooling import quantile
+from penstock.mechanisms.released import EACH
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock_server.analysis.survival_curves import TIMES, list_curves, measure_curves
@@ -44,7 +45,7 @@ def estimates(seed: int) -> list[SiteEstimate]:
     rows = {"time": np.minimum(time, censored), "dead": (time <= censored).astype(float)}
     drawn = rng.integers(0, PERSONS, PERSONS)
     copy = {name: values[drawn] for name, values in rows.items()} | {"x": np.zeros(PERSONS)}
-    found = measure_curves(SCHEMA, ASKED, [copy], [], of_copies=True, fresh=1.0)
+    found = measure_curves(SCHEMA, ASKED, [copy], [], made=EACH)
     assert found is not None
     (group,) = found.curves[list_curves(SCHEMA, ASKED)[0]]
     return [group[place].plain for place in PLACES]

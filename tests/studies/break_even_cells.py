@@ -38,7 +38,6 @@ from penstock.mechanisms.protocol import Asked as Posed
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.released import COVARIANCE, ESTIMATE
 from penstock.mechanisms.scoring.blocks import find_places
-from penstock.mechanisms.structured.settings import FRESH
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
@@ -295,9 +294,8 @@ def _answer_from_tables(job: Job, table: Table) -> _Answered:
         name: Measured.of(
             [estimate_floored(table.schema, e, one) for one in released.copies],
             [estimate_floored(table.schema, e, one) for one in released.refits],
-            of_copies=True,
+            made=released.how,
             total=e.regression.total,
-            fresh=FRESH,
         )
         for name, e in asked.every.items()
     }

@@ -26,7 +26,7 @@ from tests.support.results import Row, write
 from penstock.inference import pooling
 from penstock.inference.combine import SiteEstimate, combine
 from penstock.inference.refits import Measured, Spread, spread, widen_sites, widened
-from penstock.mechanisms.released import refit_copy
+from penstock.mechanisms.released import EACH, Refitting
 from penstock.questions.estimation import Estimate
 
 D_OVER_U = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0)
@@ -38,11 +38,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A simulated site: its copies combined, its refits, and the copies where refits are theirs."""
+    """A simulated site: its copies combined, its refits, the copies, and how refits are theirs."""
 
     plain: SiteEstimate
     refits: Sequence[Estimate]
-    copies: Sequence[Estimate] | None
+    copies: Sequence[Estimate]
+    made: Refitting = EACH
 
 
 def _estimates(values: Array, u: float, n: int) -> list[Estimate]:
@@ -62,7 +63,7 @@ def refits_of_copies(
     """Refit b errs from the copy it was made of by the mechanism and by one table's sampling."""
     fitted = effect + rng.normal() * math.sqrt(u + d)
     q = fitted + rng.normal(size=copies) * math.sqrt(u)
-    of = [refit_copy(b + 1, copies) - 1 for b in range(refits)]
+    of = [EACH.find_copy(b + 1, copies) - 1 for b in range(refits)]
     again = q[of] + rng.normal(size=refits) * math.sqrt(u + d)
     made = _estimates(q, u, n)
     return Site(combine(made), _estimates(again, u, n), made)
@@ -75,7 +76,31 @@ def refits_drawn_anew(
     fitted = rng.normal() * math.sqrt(1 + d)
     q = fitted + rng.normal(size=copies)
     again = fitted + rng.normal(size=refits) * math.sqrt(2 + d)
-    return Site(combine(_estimates(q, 1.0, 50)), _estimates(again, 1.0, 50), None)
+    made = _estimates(q, 1.0, 50)
+    return Site(combine(made), _estimates(again, 1.0, 50), made, Refitting(of_copies=False))
+
+
+def refits_in_pairs(
+    rng: np.random.Generator,
+    d: float,
+    *,
+    copies: int = COPIES,
+    refits: int = REFITS,
+    u: float = 1.0,
+    n: int = 50,
+    effect: float = 0.0,
+    share: float = 0.3,
+) -> Site:
+    """Refits 2f − 1 and 2f err from the copy of fit f by the mechanism, alike, and each by its own
+    share of a table's sampling."""
+    made, how = Refitting(per_fit=2), range(1, refits + 1)
+    fitted = effect + rng.normal() * math.sqrt(u + d)
+    q = fitted + rng.normal(size=copies) * math.sqrt(u)
+    moved = rng.normal(size=refits) * math.sqrt(d)
+    own = rng.normal(size=refits) * math.sqrt(share * u)
+    again = [q[made.find_copy(b, copies) - 1] + moved[made.find_fit(b) - 1] for b in how] + own
+    fits = _estimates(q, u, n)
+    return Site(combine(fits), _estimates(again, u, n), fits, made)
 
 
 def coverage(d: float, *, refits: int, repeats: int, before: bool = False) -> float:
@@ -99,7 +124,7 @@ def coverage(d: float, *, refits: int, repeats: int, before: bool = False) -> fl
 def _widened(sites: Sequence[Site]) -> list[SiteEstimate]:
     """As a report's builder does it."""
     measured = {
-        str(i): {"e": Measured(s.plain, len(s.refits), spread(s.plain, s.refits, s.copies))}
+        str(i): {"e": Measured(s.plain, len(s.refits), spread(s.plain, s.refits, s.copies, s.made))}
         for i, s in enumerate(sites)
     }
     return [found["e"] for found in widen_sites(measured).values()]

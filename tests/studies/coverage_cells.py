@@ -33,7 +33,7 @@ from penstock.inference.refits import Measured, Spread
 from penstock.inference.slopes import Slope
 from penstock.inference.tails import doubt_estimates
 from penstock.mechanisms import Structured
-from penstock.mechanisms.released import name_copy, name_refit
+from penstock.mechanisms.released import Refitting, name_copy, name_refit
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -365,7 +365,7 @@ def measure_site(world: World, number: int) -> Answer:
     for name, estimand in asked.every.items():
         real = estimate(own.rows, schema, estimand)
         found |= {f"{name}/real": real.estimate, f"{name}/real_variance": real.variance}
-        shown = _flatten(schema, estimand, copies, refits, fresh=kind_of(asked.study).fresh)
+        shown = _flatten(schema, estimand, copies, refits, kind_of(asked.study).refitting)
         found |= {f"{name}/{k}": v for k, v in shown.items()}
     doubts = doubt_estimates(schema, pose_copies(schema, [*asked.every.values()], copies)).estimands
     for name, e in asked.every.items():
@@ -379,21 +379,25 @@ def measure_site(world: World, number: int) -> Answer:
 
 
 def _flatten(
-    schema: Schema, asked: Estimand, copies: Sequence[Coded], refits: Sequence[Coded], fresh: float
+    schema: Schema,
+    asked: Estimand,
+    copies: Sequence[Coded],
+    refits: Sequence[Coded],
+    how: Refitting,
 ) -> dict[str, float]:
     one = Measured.of(
         [estimate_floored(schema, asked, t) for t in copies],
         [estimate_floored(schema, asked, t) for t in refits],
-        of_copies=True,
+        made=how,
         total=asked.regression.total,
-        fresh=fresh,
     )
     plain, shown = one.plain, one.shown
     if plain.problem is not None or shown is None:
         return {}
     own = ("estimate", "variance", "within", "between", "n", "events", "copies", "copies_used")
     values = {name: getattr(plain, name) for name in own}
-    values |= {name: getattr(shown, name) for name in ("square", "known", "df", "rows", "shift")}
+    told = ("square", "known", "df", "rows", "shift", "unit", "known_df")
+    values |= {name: getattr(shown, name) for name in told}
     values["refits"] = one.refits
     return {name: math.nan if v is None else float(v) for name, v in values.items()}
 
@@ -449,7 +453,8 @@ def _read_measured(own: Answer) -> Measured:
         int(own["copies"]),
         int(own["copies_used"]),
     )
-    shown = Spread(own["square"], own["known"], own["df"], int(own["rows"]), own["shift"])
+    first = (own["square"], own["known"], own["df"], int(own["rows"]), own["shift"])
+    shown = Spread(*first, own["unit"], own["known_df"])
     return Measured(plain, int(own["refits"]), shown)
 
 

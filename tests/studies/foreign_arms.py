@@ -13,7 +13,8 @@ from tests.support.carried_out import release
 
 from penstock.mechanisms import Maf, Settings, SlicedWasserstein, Structured
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.released import name_copy, name_refit
+from penstock.mechanisms.registry import MECHANISMS
+from penstock.mechanisms.released import EACH, Refitting, name_copy, name_refit
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -26,10 +27,11 @@ PEERS = ("copula", "mst", "aim")
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The tables of one private fit, and of its refits."""
+    """The tables of one private fit, and of its refits, and how these were made."""
 
     copies: list[Coded]
     refits: list[Coded]
+    how: Refitting = EACH
 
 
 def seed_of(*what: object) -> int:
@@ -75,6 +77,7 @@ def make(
     return Made(
         [found[name_copy(i + 1)] for i in range(copies)],
         [found[name_refit(i + 1)] for i in range(refits)],
+        Refitting(per_fit=MECHANISMS.of(settings).count_per_fit(settings)),
     )
 
 

@@ -19,7 +19,6 @@ from tests.studies.hazard_ratio import log_hazard_ratio
 from penstock.inference.combine import combine
 from penstock.inference.pooling import pool, quantile
 from penstock.inference.refits import Measured, spread, widen_sites
-from penstock.mechanisms.structured.settings import FRESH
 from penstock.questions.estimation import Estimate
 from penstock.schema import Coded
 from penstock_server.simulate import cvd
@@ -59,7 +58,7 @@ def answer_sites(table: Table, arm: str, epsilon: float, seed: int) -> Answer:
             real[name].append(own[name])
             copies, refits = [f[name] for f in fits], [f[name] for f in again]
             plain = combine(copies)
-            shown = spread(plain, refits, copies, fresh=FRESH if arm == "structured" else 1.0)
+            shown = spread(plain, refits, copies, made.how)
             measured[str(number)][name] = Measured(plain, len(refits), shown)
     sites = list(widen_sites(measured).values())
     found: Answer = {}

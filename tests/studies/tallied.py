@@ -39,7 +39,7 @@ from penstock.inference.refits import spread, widened
 from penstock.mechanisms import MECHANISMS, Scoring, Settings, Structured
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.released import COVARIANCE, ESTIMATE, name_copy, name_refit
+from penstock.mechanisms.released import COVARIANCE, ESTIMATE, Refitting, name_copy, name_refit
 from penstock.mechanisms.scoring.blocks import find_places
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
@@ -178,7 +178,7 @@ def answer(
     copies = [tables[name_copy(i + 1)] for i in range(settings.copies)]
     refits = [tables[name_refit(i + 1)] for i in range(settings.refits)]
     study = made.study(settings, schema=schema, estimands=asked)
-    return {e.name: _combine(schema, e, copies, refits, kind_of(study).fresh) for e in asked}
+    return {e.name: _combine(schema, e, copies, refits, kind_of(study).refitting) for e in asked}
 
 
 def _read_answer(part: Part, at: int, asked: Estimand) -> SiteEstimate:
@@ -196,10 +196,10 @@ def _gather(parts: Iterator[Part]) -> dict[str, Coded]:
 
 
 def _combine(
-    schema: Schema, asked: Estimand, copies: list[Coded], refits: list[Coded], fresh: float
+    schema: Schema, asked: Estimand, copies: list[Coded], refits: list[Coded], how: Refitting
 ) -> SiteEstimate:
     fitted, again = (
         [estimate_floored(schema, asked, table) for table in tables] for tables in (copies, refits)
     )
     plain = combine(fitted, total=asked.regression.total)
-    return widened(plain, spread(plain, again, fitted, fresh=fresh))
+    return widened(plain, spread(plain, again, fitted, how))

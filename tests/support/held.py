@@ -40,16 +40,16 @@ def hold(*, refits: int = 6, spread: float = 6.0, noise: float = 0.0, sites: int
     for site, age in zip(SITES[:sites], 55 + spread * np.linspace(-1, 1, sites), strict=True):
         copies = tuple(draw(age, 0.0) for _ in range(COPIES))
         again = tuple(draw(age, noise * rng.standard_normal()) for _ in range(refits))
-        tables[site] = Holding(copies, again, of_copies=True)
+        tables[site] = Holding(copies, again)
     mechanism = replace(made.MECHANISMS["maf"], copies=COPIES, refits=refits)
     study = made.study(mechanism, schema=SCHEMA, estimands=(), sites=SITES)
-    return Holdings(study, 1.0, {"estimands": [], "effects": [], "holds": []}, tables)
+    return Holdings(study, {"estimands": [], "effects": [], "holds": []}, tables)
 
 
 def write_held(held: Holdings, folder: Path) -> None:
     """The files that ``pull --refits`` writes, as far as answers read them."""
     folder.mkdir()
-    told = {"study": held.study.to_dict(), "fresh": held.fresh}
+    told = {"study": held.study.to_dict(), "fresh": 1.0}
     (folder / "study.json").write_text(json.dumps(told), encoding="utf-8")
     (folder / "report.json").write_text(json.dumps(held.report), encoding="utf-8")
     for name, number in (("pooled", COPY), ("refits", REFIT)):

@@ -112,7 +112,7 @@ def what_if(
         if mechanism == PLAIN_NUMBER:
             prospect = prospects.price_number(asked.epsilon, asked.delta, by)
         else:
-            made = MECHANISMS.read({"name": mechanism, **options})
+            made = MECHANISMS.read(MECHANISMS.complete({"name": mechanism, **options}))
             machine = _read_machine(paths, settings)
             priced = Asked(made, machine.dictionary, asked)
             prospect = prospects.price_release(priced, persons, machine, signer=by)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from penstock.inference.pooling import Pooled, pool, poolable
 from penstock.inference.refits import Measured, widen_sites
+from penstock.mechanisms.released import Refitting
 from penstock.questions.estimands import Estimand
 from penstock.questions.models.longitudinal import CHANGE, LongitudinalModel
 from penstock.questions.persons import Courses, estimate_courses
@@ -60,12 +61,12 @@ def measure_changes(
     refits: Sequence[Coded],
     read_courses: Callable[[Coded], Courses],
     *,
-    of_copies: bool,
+    made: Refitting,
 ) -> SiteChanges | None:
     """The changes of one site's copies and refits; None where none is asked for.
 
     Args:
-        of_copies: see :func:`penstock.inference.refits.spread`.
+        made: how refits were made.
     """
     asked = list_changes(estimands)
     if not asked:
@@ -82,7 +83,7 @@ def measure_changes(
             [estimate_courses(table, schema, estimand, courses) for table, courses in tables]
             for tables in (read, again)
         )
-        return Measured.of(fitted, refitted, of_copies=of_copies)
+        return Measured.of(fitted, refitted, made=made)
 
     clock = read[0][1].time
     return SiteChanges(

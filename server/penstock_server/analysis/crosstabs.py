@@ -24,6 +24,7 @@ from penstock.inference.fourfold import Stratified, pool_mantel_haenszel
 from penstock.inference.pooling import Pooled, pool, poolable
 from penstock.inference.refits import Measured, widen_sites
 from penstock.inference.totals import add_up
+from penstock.mechanisms.released import Refitting
 from penstock.questions.contingency import Cell, find_cell, list_cells, list_margins
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import MIN_ROWS, Estimate
@@ -98,13 +99,12 @@ def measure_crosstabs(
     copies: Sequence[Coded],
     refits: Sequence[Coded],
     *,
-    of_copies: bool,
-    fresh: float = 1.0,
+    made: Refitting,
 ) -> SiteCrosstabs | None:
     """The tables of one site's copies and refits; None where none is asked for.
 
     Args:
-        of_copies, fresh: see :func:`penstock.inference.refits.spread`.
+        made: how refits were made.
     """
     asked = list_crosstabs(estimands)
     if not asked:
@@ -116,7 +116,7 @@ def measure_crosstabs(
         for at in range(len(list_cells(list_crossed(schema, one)))):
             fitted, again = ([table[at] for table in tables] for tables in of)
             total = read is _read_counts
-            found.append(Measured.of(fitted, again, of_copies=of_copies, total=total, fresh=fresh))
+            found.append(Measured.of(fitted, again, made=made, total=total))
         return found
 
     return SiteCrosstabs(

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from penstock.inference.pooling import Pooled, pool, poolable
 from penstock.inference.refits import Measured, widen_sites
-from penstock.mechanisms.released import refit_copy
+from penstock.mechanisms.released import Refitting
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import MIN_ROWS, Estimate
 from penstock.questions.fits.kaplan_meier import count_events
@@ -119,15 +119,13 @@ def measure_curves(
     copies: Sequence[Coded],
     refits: Sequence[Coded],
     *,
-    of_copies: bool,
-    fresh: float,
+    made: Refitting,
     pick: Callable[[str, Coded], Coded] = lambda _, table: table,
 ) -> SiteCurves | None:
     """The curves of one site's tables; None where no question is about a duration.
 
     Args:
-        of_copies: whether refit b was made from the rows of a copy; fresh: see
-            :func:`penstock.inference.refits.spread`.
+        made: how refits were made of the copies.
         pick: the rows of a table of which a duration is asked; all of them.
     """
     asked = list_curves(schema, estimands)
@@ -135,9 +133,9 @@ def measure_curves(
         return None
 
     kept = min(MOST_COPIES, len(copies))
-    if of_copies:  # those that were made from copies that are read, in turn
-        made = enumerate(refits, start=1)
-        refits = [table for b, table in made if refit_copy(b, len(copies)) <= kept]
+    if made.of_copies:  # those that were made from copies that are read, in turn
+        numbered = enumerate(refits, start=1)
+        refits = [table for b, table in numbered if made.find_copy(b, len(copies)) <= kept]
 
     def measure(one: CurveAsked, level: int | None) -> list[Measured]:
         rows = [_read(schema, one, level, pick(one.outcome, table)) for table in copies[:kept]]
@@ -146,7 +144,7 @@ def measure_curves(
         found = []
         for place in range(TIMES):
             fitted, refitted = [r[place] for r in rows], [r[place] for r in again]
-            found.append(Measured.of(fitted, refitted, of_copies=of_copies, fresh=fresh))
+            found.append(Measured.of(fitted, refitted, made=made))
         return found
 
     def count(one: CurveAsked, level: int | None) -> list[float]:

@@ -42,7 +42,7 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.released import refit_copy
+from penstock.mechanisms.released import Refitting
 from penstock.processes.crew import count_processes, share_work
 from penstock.schema import Coded, Column, Schema
 
@@ -115,22 +115,22 @@ class Apart:
 
 
 def measure_moved(
-    schema: Schema, copies: Sequence[Coded], refits: Sequence[Coded], *, of_copies: bool
+    schema: Schema, copies: Sequence[Coded], refits: Sequence[Coded], *, made: Refitting
 ) -> Moved | None:
     """Of one site's tables; None where there are no rows.
 
     Args:
-        of_copies: whether refit b was made from the rows of a copy, by
-            :func:`penstock.mechanisms.released.refit_copy`.
+        made: how refits were made of the copies; one of each fit is read.
     """
     if any(not _count(table) for table in copies):
         return None
     points = _Points.of(schema, _choose(copies[0]))
     drawn = [(copies[i], copies[i + 1]) for i in range(min(MOST_PAIRS, len(copies) - 1))]
+    firsts = range(1, len(refits) + 1, made.per_fit)[:MOST_PAIRS] if made.of_copies else ()
     again = [
-        (copies[refit_copy(number, len(copies)) - 1], table)
-        for number, table in enumerate(refits[:MOST_PAIRS] if of_copies else (), start=1)
-        if _count(table)
+        (copies[made.find_copy(number, len(copies)) - 1], refits[number - 1])
+        for number in firsts
+        if _count(refits[number - 1])
     ]
 
     def each(between: Measure, pairs: Sequence[tuple[Coded, Coded]], most: int) -> list[float]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.inference.pooling import Pooled, pool, poolable
 from penstock.inference.refits import Measured, widen_sites
+from penstock.mechanisms.released import Refitting
 from penstock.questions.estimands import Estimand
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.persons import Courses, estimate_courses
@@ -71,12 +72,12 @@ def measure_transitions(
     refits: Sequence[Coded],
     read_courses: Callable[[Coded], Courses],
     *,
-    of_copies: bool,
+    made: Refitting,
 ) -> SiteTransitions | None:
     """The tables of one site's copies and refits; None where none is asked for.
 
     Args:
-        of_copies: see :func:`penstock.inference.refits.spread`.
+        made: how refits were made.
     """
     asked = list_tables(schema, estimands)
     if not asked:
@@ -88,7 +89,7 @@ def measure_transitions(
             [estimate_courses(table, schema, estimand, courses) for table, courses in tables]
             for tables in (read, again)
         )
-        return Measured.of(fitted, refitted, of_copies=of_copies)
+        return Measured.of(fitted, refitted, made=made)
 
     return SiteTransitions(
         {

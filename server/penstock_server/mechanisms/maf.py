@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.mechanisms import Maf
+from penstock.mechanisms.released import Refitting
 from penstock_server.mechanisms.protocol import Results
 from penstock_server.mechanisms.tables.kind import TableKind
 
@@ -25,12 +26,12 @@ class MafKind(TableKind[Maf]):
     def load_results(self) -> Results:
         from penstock_server.mechanisms.tables.results import TableResults
 
-        return TableResults(self.study, fresh=self.fresh)
+        return TableResults(self.study, self.refitting)
 
     @property
-    def fresh(self) -> float:
+    def refitting(self) -> Refitting:
         # Persons' own latents, where there are any, are the same in every table.
-        return 1.0 - self.used.w
+        return Refitting(fresh=1.0 - self.used.w)
 
     def tell_how(self) -> str:
         made = (

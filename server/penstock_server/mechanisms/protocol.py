@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
+from penstock.mechanisms.released import EACH, Refitting
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
 from penstock.study.study import Study
@@ -112,9 +113,9 @@ class MechanismKind(ABC, Generic[Settings]):
         return self.study.aggregation.joint
 
     @property
-    def fresh(self) -> float:
-        """Share of a table's sampling that is new in each table, in (0, 1]."""
-        return 1.0
+    def refitting(self) -> Refitting:
+        """How its refits are made of its copies."""
+        return EACH
 
     # -- intake --------------------------------------------------------------------------------
 

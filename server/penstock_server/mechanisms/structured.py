@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from penstock.base.text import count_text
 from penstock.mechanisms import Structured
+from penstock.mechanisms.released import Refitting
 from penstock.mechanisms.structured.declared import has_model, list_outcomes
-from penstock.mechanisms.structured.settings import FRESH, FRESH_DEALT
+from penstock.mechanisms.structured.settings import FRESH, FRESH_DEALT, count_per_fit
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Product
 from penstock_server.mechanisms.protocol import EffectClass, Results
@@ -96,11 +97,12 @@ class StructuredKind(TableKind[Structured]):
     def load_results(self) -> Results:
         from penstock_server.mechanisms.tables.results import TableResults
 
-        return TableResults(self.study, fresh=self.fresh)
+        return TableResults(self.study, self.refitting)
 
     @property
-    def fresh(self) -> float:
-        return FRESH_DEALT if self._counts_pairs else FRESH
+    def refitting(self) -> Refitting:
+        fresh = FRESH_DEALT if self._counts_pairs else FRESH
+        return Refitting(per_fit=count_per_fit(self.used), fresh=fresh)
 
     @property
     def _counts_pairs(self) -> bool:

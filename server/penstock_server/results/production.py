@@ -272,7 +272,8 @@ def pull_results(coordinator: Coordinator, prefix: str, out: Path, *, copies: Co
     if sheets:
         described["tables"] = {sheet.name: _describe_sheet(sheet) for sheet in sheets}
     files += [write_sheet(sheet, out) for sheet in sheets]
-    asked = {"study_id": row.id, "fresh": kind_of(study).fresh, "study": study.to_dict()}
+    made = {"fresh": kind_of(study).refitting.fresh, "per_fit": kind_of(study).refitting.per_fit}
+    asked = {"study_id": row.id, **made, "study": study.to_dict()}
     write(files[3], json.dumps(asked, indent=1, allow_nan=False).encode() + b"\n")
     write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
     return files + mechanism.export(uploads, out, copies)

@@ -19,6 +19,7 @@ from penstock.inference.refits import Measured, widen_sites
 from penstock.mechanisms.joint.consortium import ALL_SITES
 from penstock.mechanisms.protocol import Following
 from penstock.mechanisms.registry import MECHANISMS
+from penstock.mechanisms.released import EACH, Refitting
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, from_arrow
 from penstock.study.study import Study
@@ -31,23 +32,18 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One site's tables, in order; of_copies: whether refits were made of copies' rows."""
+    """One site's tables, in order, and how the refits were made of the copies."""
 
     copies: tuple[Coded, ...]
     refits: tuple[Coded, ...]
-    of_copies: bool
+    made: Refitting = EACH
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What was pulled of a study: its sites' tables, and its report.
-
-    Attributes:
-        fresh: share of a table's sampling that is new in each table.
-    """
+    """What was pulled of a study: its sites' tables, and its report."""
 
     study: Study
-    fresh: float
     report: Json
     sites: Mapping[str, Holding]
     _known: dict[Estimand, dict[str, Measured]] = field(default_factory=dict)
@@ -82,9 +78,8 @@ class Holdings:
             found[site] = Measured.of(
                 fitted,
                 again,
-                of_copies=own.of_copies,
+                made=own.made,
                 total=asked.regression.total,
-                fresh=self.fresh,
             )
         return found
 
@@ -103,7 +98,8 @@ def read_holdings(folder: Path) -> Holdings:
     refits: dict[str, list[tuple[int, Coded]]] = {}
     if study.mechanism.refits:
         refits = _read_tables(folder / "refits.parquet", study, REFIT)
-    sites = {}
+    sites, mechanism = {}, MECHANISMS.of(study.mechanism)
+    per_fit, fresh = mechanism.count_per_fit(study.mechanism), float(told["fresh"])
     for site, tables in copies.items():
         if len(tables) != study.mechanism.copies:
             value, bound = str(len(tables)), f"{study.mechanism.copies} copies of each site"
@@ -112,9 +108,9 @@ def read_holdings(folder: Path) -> Holdings:
         sites[site] = Holding(
             tuple(table for _, table in tables),
             tuple(table for _, table in again),
-            all(copy > 0 for copy, _ in again),
+            Refitting(all(copy > 0 for copy, _ in again), per_fit, fresh),
         )
-    return Holdings(study, float(told["fresh"]), report, sites)
+    return Holdings(study, report, sites)
 
 
 def _require_tables(study: Study, folder: Path) -> None:

@@ -6,6 +6,9 @@ mechanism adds, and m copies of mean estimate q̄, a refit's estimate θ* errs b
 and by the mechanism, so that
 
 - about the estimate q of the copy whose rows it was made from: E (θ* − q)² = u + d;
+- where two tables are drawn, apart, from each fit to the rows of a copy, their mean has half the
+  sampling, E (θ̄* − q)² = c/2 + d, and they show it: E (θ*₁ − θ*₂)² = 2c, whatever share c of u is
+  new in each table;
 - where its pseudo-rows were drawn anew (releases of wire 1.0), about q̄:
   E (θ* − q̄)² = (1 + n*/n) u + d + u/m, which is (2 + 1/m) u + d where the refit counted as many
   rows as the release did.
@@ -28,7 +31,7 @@ import numpy as np
 from scipy.special import ndtr, polygamma
 
 from penstock.inference.combine import SiteEstimate, combine
-from penstock.mechanisms.released import refit_copy
+from penstock.mechanisms.released import EACH, Refitting
 from penstock.questions.estimation import Estimate
 
 UNKNOWN = "most refits have no estimate, so the mechanism's noise is not known"
@@ -43,6 +46,9 @@ class Spread:
         known: what sampling alone contributes to E S.
         df: degrees of freedom of S.
         rows: n of the release.
+        unit: v, the mean of the refits' own variances, where ``known`` was measured.
+        known_df: degrees of freedom of ``known``, which is independent of S; ∞ where it was not
+            measured.
         shift: the mean of the differences themselves, of refits made from copies: what a refit
             shows less than its copy has, a release shows less than rows have, to first order.
     """
@@ -52,6 +58,13 @@ class Spread:
     df: float
     rows: int
     shift: float = 0.0
+    unit: float | None = None
+    known_df: float = math.inf
+
+    @property
+    def scale(self) -> float:
+        """As which noise is told from site to site: v, or ``known``, which is a share of it."""
+        return self.known if self.unit is None else self.unit
 
     @property
     def shift_error(self) -> float:
@@ -62,70 +75,91 @@ class Spread:
 def spread(
     released: SiteEstimate,
     refits: Sequence[Estimate],
-    copies: Sequence[Estimate] | None = None,
-    *,
-    fresh: float = 1.0,
+    copies: Sequence[Estimate],
+    made: Refitting = EACH,
 ) -> Spread | None:
     """The refits of one estimand at one site, summed up.
 
     Args:
         released: the copies, combined: q̄, ū, n and m.
         refits: their estimates, failed ones (NaN) included.
-        copies: their estimates, where refit b (from 1) was made from the rows of copy
-            ((b − 1) mod m) + 1; None where its pseudo-rows were drawn anew.
-        fresh: share of a table's sampling variance that is new whenever one is made, in (0, 1];
-            below 1 where persons' own latents are injected (1 − w).
+        copies: their estimates.
+        made: how refits were made of them.
 
     Returns:
-        None if no copy, or fewer than half of the refits, have an estimate: nothing can be said
-        then.
+        None if no copy, or fewer than half of the fits, have an estimate (each table of a fit, and
+        the copy that it was made of): nothing can be said then.
     """
-    places: list[Estimate | None] = [None] * len(refits)
-    if copies is not None:
-        at = [refit_copy(b + 1, len(copies)) - 1 for b in range(len(refits))]
-        places = [copies[place] for place in at]
-    pairs = [
-        (refit, place)
-        for refit, place in zip(refits, places, strict=True)
-        if _good(refit) and (place is None or _good(place))
-    ]
     # Of a total there may be no row at all.
     rows = max(released.n, 1) if released.n is not None and released.total else released.n
-    if not released.copies_used or not pairs or 2 * len(pairs) < len(refits) or not rows:
+    if not released.copies_used or not rows:
         return None
-    count, own = len(pairs), float(np.mean([refit.variance for refit, _ in pairs]))
-    centres = [released.estimate if place is None else place.estimate for _, place in pairs]
-    errors = np.array([refit.estimate for refit, _ in pairs]) - centres
-    square = float(np.mean(errors**2))
-    if copies is not None:
-        return Spread(square, fresh * own, float(count), rows, float(np.mean(errors)))
+    fits = [_Fit.of(b, refits, copies, made) for b in range(0, len(refits), made.per_fit)]
+    good = [fit for fit in fits if fit.good(made)]
+    if not good or 2 * len(good) < len(fits):
+        return None
+    count, own = len(good), float(np.mean([[t.variance for t in fit.tables] for fit in good]))
+    centres = [released.estimate if f.copy is None else f.copy.estimate for f in good]
+    found = np.array([[table.estimate for table in fit.tables] for fit in good])
+    errors = found.mean(axis=1) - centres
+    square, shift = float(np.mean(errors**2)), float(np.mean(errors))
+    if made.per_fit > 1:
+        known = float(np.mean(found.var(axis=1, ddof=1))) / made.per_fit
+        df = float(count * (made.per_fit - 1))
+        return Spread(square, known, float(count), rows, shift, own, df)
+    if made.of_copies:
+        return Spread(square, made.fresh * own, float(count), rows, shift)
     # All of them share q̄, whose own error is the copies' sampling.
     shared = released.within / released.copies_used
-    pseudo = float(np.mean([r.variance * r.n / rows for r, _ in pairs]))
-    known = fresh * own + pseudo + shared
+    pseudo = float(np.mean([t.variance * t.n / rows for fit in good for t in fit.tables]))
+    known = made.fresh * own + pseudo + shared
     each = max(square, known) - shared
     variance = 2 * (count - 1) * (each / count) ** 2 + 2 * (each / count + shared) ** 2
     return Spread(square, known, 2 * (each + shared) ** 2 / variance, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """One fit to the rows of a copy: what its tables say, and what the copy; None: of no copy."""
+
+    tables: Sequence[Estimate]
+    copy: Estimate | None
+
+    @classmethod
+    def of(
+        cls, at: int, refits: Sequence[Estimate], copies: Sequence[Estimate], made: Refitting
+    ) -> _Fit:
+        """That of the refit at this place, the first of its fit."""
+        copy = made.find_copy(at + 1, len(copies))
+        return cls(refits[at : at + made.per_fit], copies[copy - 1] if copy else None)
+
+    def good(self, made: Refitting) -> bool:
+        """Whether all of it has an estimate."""
+        whole = len(self.tables) == made.per_fit and all(map(_good, self.tables))
+        return whole and (self.copy is None or _good(self.copy))
+
+
 def shrunk(found: Mapping[str, Mapping[str, Spread]]) -> dict[str, dict[str, Spread]]:
     r"""Spreads of estimands (outer keys) at sites (inner keys), each drawn to what others show.
 
-    Noise has one size whatever n is, so that d/u goes as 1/n: with x = S/known, which is 1 + d/u,
-    the other sites of an estimand say x ≈ 1 + c/n, c the median of (x − 1) n. How much that is
-    worth is measured, over all sites and estimands: the logarithms of z = x/(1 + c/n) vary by
-    ψ'(df/2) by themselves and by ψ'(f/2) where the true ones vary like scaled inverse χ²(f)/f. A
-    spread then becomes the mean of the two, weighed by degrees of freedom,
+    Noise has one size whatever n is, so that d/u goes as 1/n: with v for u, the other sites of an
+    estimand say S ≈ G = known + c v/n, c the median of (S − known) n/v. How much that is worth is
+    measured, over all sites and estimands: the logarithms of S/G vary by ψ'(df/2) by themselves and
+    by ψ'(f/2) where the true ones vary like scaled inverse χ²(f)/f. A spread then becomes the mean
+    of the two, weighed by degrees of freedom,
 
-    .. math:: S' = \frac{\mathrm{df}\, S + f\,\mathrm{known}\,(1 + c/n)}{\mathrm{df} + f},
+    .. math:: S' = \frac{\mathrm{df}\, S + f\, G}{\mathrm{df} + f},
 
     with df + f degrees of freedom. f is at most df: a site's own refits weigh half at least, and
-    the median keeps one hostile site from moving the others by more than a bounded share. With one
-    site nothing is drawn anywhere.
+    the median keeps one hostile site from moving the others by more than a bounded share. Before
+    that ``known``, where it was measured, is drawn half way to κ v, with κ the median of known/v:
+    what is new in a table is about the same share everywhere. With one site nothing is drawn
+    anywhere.
 
     Source: Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3(1), article 3
     (moderated variances, section 6.2 for f).
     """
+    found = {estimand: _draw_known(sites) for estimand, sites in found.items()}
     goals = {estimand: _goals(sites) for estimand, sites in found.items()}
     prior = _prior_df(found, goals)
     return {
@@ -138,7 +172,8 @@ def shrunk(found: Mapping[str, Mapping[str, Spread]]) -> dict[str, dict[str, Spr
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One estimand at one site: its copies combined, how many refits came, and what they show."""
+    """One estimand at one site: its copies combined, from how many fits refits came, and what they
+    show."""
 
     plain: SiteEstimate
     refits: int
@@ -150,20 +185,17 @@ class Measured:
         copies: Sequence[Estimate],
         refits: Sequence[Estimate],
         *,
-        of_copies: bool,
+        made: Refitting = EACH,
         total: bool = False,
-        fresh: float = 1.0,
     ) -> Measured:
         """From the estimates of each table.
 
         Args:
-            of_copies, fresh: see :func:`spread`; total: see
-                :func:`penstock.inference.combine.combine`.
+            made: how refits were made; total: see :func:`penstock.inference.combine.combine`.
         """
         plain = combine(copies, total=total)
-        made_of = copies if of_copies else None
-        shown = spread(plain, refits, made_of, fresh=fresh) if refits else None
-        return cls(plain, len(refits), shown)
+        shown = spread(plain, refits, copies, made) if refits else None
+        return cls(plain, -(-len(refits) // made.per_fit), shown)
 
 
 def widen_sites(
@@ -189,8 +221,9 @@ def widened(plain: SiteEstimate, shown: Spread | None) -> SiteEstimate:
     r"""A site's estimate with the mechanism's own variance; none where refits cannot show it.
 
     T = ū (1 + 1/m) + max(0, S − known), with Satterthwaite's degrees of freedom 2T²/Var T. Of T
-    only S is uncertain, with variance s² = 2 max(S, known)²/df; what is cut at 0 varies less: for X
-    normal with mean a·s = max(0, S − known),
+    only S is uncertain, and ``known`` where it was measured, together with variance s² = 2 max(S,
+    known)²/df + 2 known²/known_df; what is cut at 0 varies less: for X normal with mean a·s =
+    max(0, S − known),
 
     .. math:: \mathrm{Var} \max(0, X) = s^2 [(a^2+1)Φ(a) + aφ(a) - (aΦ(a) + φ(a))^2].
 
@@ -206,7 +239,10 @@ def widened(plain: SiteEstimate, shown: Spread | None) -> SiteEstimate:
         return plain
     if shown is None:
         return replace(plain, estimate=math.nan, variance=math.nan, problem=UNKNOWN)
-    sd = max(shown.square, shown.known) * math.sqrt(2 / shown.df)
+    measured = 2 * shown.known**2 / shown.known_df
+    sd = math.sqrt(2 * max(shown.square, shown.known) ** 2 / shown.df + measured)
+    # Of a quantile all tables may have the same.
+    sd = max(sd, 1e-9 * plain.variance)
     if plain.total:
         return _widened_total(plain, (shown.square - shown.known) / sd, sd)
     added = max(shown.square - shown.known, 0.0)
@@ -234,10 +270,32 @@ def _goals(sites: Mapping[str, Spread]) -> dict[str, float]:
     """What the sites of one estimand say together of each one's E S; none of a single site."""
     if len(sites) < 2:
         return {}
-    # The median of χ²(df)/df, by Wilson & Hilferty 1931.
-    excess = [(s.square / s.known / (1 - 2 / (9 * s.df)) ** 3 - 1) * s.rows for s in sites.values()]
+    excess = [(s.square / _find_middle(s.df) - s.known) / s.scale * s.rows for s in sites.values()]
     common = max(0.0, float(np.median(excess)))
-    return {site: s.known * (1 + common / s.rows) for site, s in sites.items()}
+    return {site: max(s.known + common * s.scale / s.rows, 1e-300) for site, s in sites.items()}
+
+
+def _draw_known(sites: Mapping[str, Spread]) -> dict[str, Spread]:
+    """With ``known``, where it was measured, half way to the share that all have."""
+    shares = [
+        s.known / s.scale / _find_middle(s.known_df)
+        for s in sites.values()
+        if math.isfinite(s.known_df)
+    ]
+    if len(shares) < 2:
+        return dict(sites)
+    share = float(np.median(shares))
+    return {
+        site: replace(s, known=(s.known + share * s.scale) / 2, known_df=2 * s.known_df)
+        if math.isfinite(s.known_df)
+        else s
+        for site, s in sites.items()
+    }
+
+
+def _find_middle(df: float) -> float:
+    """The median of χ²(df)/df, by Wilson & Hilferty 1931."""
+    return float((1 - 2 / (9 * df)) ** 3)
 
 
 def _prior_df(

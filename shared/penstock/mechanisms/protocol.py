@@ -123,6 +123,9 @@ class SummedPlan(Plan, Protocol):
         """
 
 
+ABSENT = "absent"
+"""In the metadata of a setting that came later: what a study means that was signed without it."""
+
 S = TypeVar("S", bound=Settings)
 P = TypeVar("P", bound=Plan)
 
@@ -363,6 +366,10 @@ class Mechanism(ABC, Generic[S, P]):
         """How many steps a fit has that a rehearsal may leave out; None where it is kept whole."""
         return None
 
+    def count_per_fit(self, settings: S) -> int:
+        """How many refits in a row are drawn from one fit."""
+        return 1
+
     def shortened(self, settings: S, steps: int, copies: int, refits: int) -> S:
         """The settings with at most so many steps, copies and refits, where any can be left out."""
         whole = self.steps(settings)
@@ -423,13 +430,13 @@ AnyMechanism = Mechanism[Any, Plan]
 def settings_to_dict(settings: Settings) -> dict[str, Any]:
     """The canonical JSON form: the name and every field, tuples as lists.
 
-    A field that came ``later`` (its metadata say so) is left out where it is None: what was signed
-    before it has the same bytes.
+    A field that came later is left out where it is as it was before it (:data:`ABSENT`): what was
+    signed then has the same bytes.
     """
     values = {
         f.name: getattr(settings, f.name)
         for f in fields(settings)
-        if not (f.metadata.get("later") and getattr(settings, f.name) is None)
+        if ABSENT not in f.metadata or getattr(settings, f.name) != f.metadata[ABSENT]
     }
     return {
         "name": settings.name,

@@ -8,13 +8,14 @@ takes a registry.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from penstock.base.checks import Checks, record, shown
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.gibbs.mechanism import GIBBS
 from penstock.mechanisms.maf.mechanism import MAF
-from penstock.mechanisms.protocol import AnyMechanism, Mechanism, Settings
+from penstock.mechanisms.protocol import ABSENT, AnyMechanism, Mechanism, Settings
 from penstock.mechanisms.scoring.mechanism import SCORING
 from penstock.mechanisms.sliced_wasserstein.mechanism import SLICED_WASSERSTEIN
 from penstock.mechanisms.structured.mechanism import STRUCTURED
@@ -98,9 +99,22 @@ class Registry(Mapping[str, AnyMechanism]):
         name = data.get("name", self._earlier)
         check.choice("name", name, self.names)
         check.done()
-        rest = {key: value for key, value in data.items() if key != "name"}
+        rest = self._list_later(name) | {k: v for k, v in data.items() if k != "name"}
         found: Settings = record(self[name].settings, rest, "mechanism")
         return found
+
+    def complete(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON form of settings that somebody writes now: a setting that came later has its
+        default where it is not said, and not what it was before."""
+        name = data.get("name", self._default)
+        known = name if isinstance(name, str) and name in self else self._default
+        later = {f.name: f.default for f in fields(self[known].settings) if ABSENT in f.metadata}
+        return {k: v for k, v in later.items() if v is not None} | dict(data)
+
+    def _list_later(self, name: str) -> dict[str, Any]:
+        """Settings that came later, as they were before."""
+        own = fields(self[name].settings)
+        return {f.name: f.metadata[ABSENT] for f in own if ABSENT in f.metadata}
 
 
 MECHANISMS = Registry(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,7 +46,7 @@ parts are told apart by them (:mod:`penstock.mechanisms.labelled`)."""
 
 class Kind(StrEnum):
     """What a part is: a synthetic copy; a refit, a table of the whole private procedure repeated
-    on the rows of a copy (:func:`refit_copy`); a table that was drawn with effects planted into
+    on the rows of a copy (:class:`Refitting`); a table that was drawn with effects planted into
     the model, and what the same procedure makes of it; or something that a release has once."""
 
     COPY = "copy"
@@ -218,19 +218,38 @@ def shape_planted(
     )
 
 
-def refit_copy(refit: int, copies: int) -> int:
-    """The copy (from 1) from whose rows refit ``refit`` (from 1) is made: the copies in turn."""
-    return (refit - 1) % copies + 1
+@dataclass(frozen=True, slots=True)
+class Refitting:
+    """How the refits of a release were made.
 
-
-def refits_of_copies(wire: str) -> bool:
-    """Whether a release of this wire version has such refits; before 1.1 each had rows of its own.
-
-    Args:
-        wire: the site's, of the manifest: major.minor.
+    Attributes:
+        of_copies: whether each was fitted to the rows of a copy; before wire 1.1 each had rows of
+            its own.
+        per_fit: how many in a row were drawn from one fit, each apart.
+        fresh: share of a table's sampling variance that is new whenever one is drawn, in (0, 1];
+            where two are drawn from a fit, they show it.
     """
-    major, minor = map(int, wire.split("."))
-    return (major, minor) >= (1, 1)
+
+    of_copies: bool = True
+    per_fit: int = 1
+    fresh: float = 1.0
+
+    def on_wire(self, version: str) -> Refitting:
+        """The same of a release of this version: the site's, of the manifest, as major.minor."""
+        major, minor = map(int, version.split("."))
+        return replace(self, of_copies=self.of_copies and (major, minor) >= (1, 1))
+
+    def find_fit(self, refit: int) -> int:
+        """The fit (from 1) from which refit ``refit`` (from 1) was drawn."""
+        return (refit - 1) // self.per_fit + 1
+
+    def find_copy(self, refit: int, copies: int) -> int:
+        """The copy (from 1) to whose rows that fit was made, the copies in turn; 0: to none."""
+        return (self.find_fit(refit) - 1) % copies + 1 if self.of_copies else 0
+
+
+EACH = Refitting()
+"""A fit of its own for each refit, to the rows of a copy."""
 
 
 def answer_schema(terms: int, *, apart: bool = False) -> Schema:

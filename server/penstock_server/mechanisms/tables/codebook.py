@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.inference.misfit import DRAWN, MISFIT
 from penstock.mechanisms.registry import MECHANISMS
+from penstock.mechanisms.released import EACH, Refitting
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.mechanisms.writing import COPY, PERSON, SITE, describe_column
@@ -40,27 +41,33 @@ NO_REFITS = ", and without refits the report cannot add it."
 INTERVALS: Json = {
     "data": "`penstock pull STUDY --refits` writes refits.parquet and refits.csv beside all "
     "copies: tables that each site made by repeating its whole private procedure, noise and all, "
-    "on the rows of one of its copies. `_refit` numbers them from 1, `_copy` says of which copy a "
-    "refit was made. They are not further copies: they only show how far the mechanism errs.",
-    "rule": "At each site estimate every copy j (q_j, with variance u_j) and every refit b "
-    "(r_b, with variance v_b) by the same analysis; c(b) is the copy that refit b was made of.",
+    "on the rows of one of its copies. `_refit` numbers them from 1, `_fit` says from which fit a "
+    "refit was drawn, and `_copy` to which copy that was made. They are not further copies: they "
+    "only show how far the mechanism errs.",
+    "rule": "At each site estimate every copy j (q_j, with variance u_j) and every refit by the "
+    "same analysis; r_f is the mean estimate of the refits of fit f, v the mean variance of all "
+    "refits, and c(f) the copy to whose rows fit f was made.",
     "failed": "A table has no estimate where its fit fails, or its coefficient is not identified. "
-    "m counts copies with one, B refits with one of whose copy there is one, too. Where either is "
-    "less than half of the tables, the site has no answer.",
+    "m counts copies with one, B fits all of whose refits have one, and the copy, too. Where "
+    "either is less than half of all, the site has no answer.",
     "estimate": "q = mean of q_j over the m copies; u = mean of u_j",
-    "square": "S = mean of (r_b - q_c(b))^2 over the B refits",
-    "known": "K = {fresh}mean of v_b: what sampling a table alone contributes",
+    "square": "S = mean of (r_f - q_c(f))^2 over the B fits",
+    "known": "K = {fresh}v: what sampling a table alone contributes; C is infinite",
+    "sharing": "Of two sites or more that answer, K is drawn half way to the share of v that all "
+    "have: with h = median over sites of K/v/(1 - 2/(9B))^3, (K + h v)/2 stands for K and 2B for "
+    "C in all that follows.",
     "drawing": "Of two sites or more that answer, each S is drawn to what the others show, D/u "
     "going as 1/n, with n the mean of a copy's complete rows, rounded: c = max(0, median over "
-    "sites of (S/K/(1 - 2/(9B))^3 - 1) n) and G = K (1 + c/n), for each estimand; e = the sum over "
+    "sites of (S/(1 - 2/(9B))^3 - K) n/v) and G = K + c v/n, for each estimand; e = the sum over "
     "estimands of [sum over its k sites of (log(S/G) - their mean of it)^2, less (k - 1) times "
     "their mean of trigamma(B/2)], over the sum of k - 1; f = 2 x where trigamma(x) = e, infinite "
     "where e <= 0; g = min(f, B). Then (B S + g G)/(B + g) stands for S, and B + g for B, in all "
     "that follows (Smyth 2004). The estimands are the study's own, and the one that is asked.",
     "mechanism_variance": "D = max(0, S - K)",
     "variance": "T = u (1 + 1/m) + D",
-    "df": "nu = 2 T^2 / V, where s = max(S, K) sqrt(2/B), a = D/s, and V = s^2 ((a^2 + 1) Phi(a) + "
-    "a phi(a) - (a Phi(a) + phi(a))^2), with Phi and phi the normal distribution and density",
+    "df": "nu = 2 T^2 / V, where s^2 = 2 max(S, K)^2/B + 2 K^2/C, a = D/s, and V = s^2 ((a^2 + 1) "
+    "Phi(a) + a phi(a) - (a Phi(a) + phi(a))^2), with Phi and phi the normal distribution and "
+    "density",
     "interval": "q -+ t(nu) sqrt(T), with t(nu) the quantile of Student's t",
     "tau2": "Of k sites, the tau2 >= 0 at which the sum of log w, less the sum of w (q - mean)^2, "
     "less log(sum(w)), is highest (REML), where w = 1/(T + tau2) and mean = sum(w q)/sum(w)",
@@ -86,28 +93,34 @@ INTERVALS: Json = {
     "holds": "where the mechanism's model contains the truth. What the model cannot hold (an "
     "interaction, say) is missing from copies and refits alike.",
     "older": "A `_copy` of 0 marks releases of before wire 1.1, whose refits had rows drawn anew: "
-    "there S = mean of (r_b - q)^2, and K has mean of v_b n_b/n + u/m more, where n_b and n are "
-    "the rows of the refit and of a copy: with `known` as above it is (2 + 1/m) u where they are "
-    "as many. With M = u/m and E = max(S, K) - M, (E + M)^2/((B - 1)(E/B)^2 + (E/B + M)^2) stands "
-    "for B.",
+    "there S = mean of (r_f - q)^2, and K, which stands for v, too, has mean of v_f n_f/n + u/m "
+    "more, where n_f and n are the rows of the refit and of a copy: with `known` as above it is "
+    "(2 + 1/m) u where they are as many. With M = u/m and E = max(S, K) - M, (E + M)^2/((B - 1)"
+    "(E/B)^2 + (E/B + M)^2) stands for B.",
 }
+
+MEASURED = (
+    "K = mean over fits of (r - r')^2/4, with r and r' the estimates of a fit's two refits: half "
+    "of what is new in a table that is drawn; C = B"
+)
+"""K where two refits are drawn from each fit."""
 
 WHOSE = "imagined person of the copy whose row it is, from 1; the same number elsewhere is another"
 
 JOINTLY: Json = {
     "data": "`penstock pull STUDY --refits` writes refits.parquet and refits.csv beside all "
     "copies: tables that were made by repeating the whole private procedure, with the noise of all "
-    "sites, on the rows of one of the copies. `_refit` numbers them from 1, `_copy` says of which "
-    "copy a refit was made. They are not further copies: they only show how far the mechanism "
-    "errs.",
-    "rule": "Estimate every copy j (q_j, with variance u_j) and every refit b (r_b, with variance "
-    "v_b) by the same analysis, regressions within strata of `site`; c(b) is the copy that refit b "
-    "was made of.",
+    "sites, on the rows of one of the copies. `_refit` numbers them from 1, `_fit` says from which "
+    "fit a refit was drawn, and `_copy` to which copy that was made. They are not further copies: "
+    "they only show how far the mechanism errs.",
+    "rule": "Estimate every copy j (q_j, with variance u_j) and every refit by the same analysis, "
+    "regressions within strata of `site`; r_f is the mean estimate of the refits of fit f, v the "
+    "mean variance of all refits, and c(f) the copy to whose rows fit f was made.",
     "pooling": "There is one release of all sites, and nothing to pool.",
     "report": "The report's own intervals are by this rule.",
 }
 """What is other where all sites made one release."""
-SEVERAL = ("drawing", "tau2", "prediction", "fixed")
+SEVERAL = ("sharing", "drawing", "tau2", "prediction", "fixed")
 """What there is to say of several sites alone."""
 
 HELD = (
@@ -128,12 +141,17 @@ HELD = (
 
 
 def describe_tables(
-    study: Study, report: Json, *, copies: Copies, fresh: float = 1.0, numbered: bool = False
+    study: Study,
+    report: Json,
+    *,
+    copies: Copies,
+    made: Refitting = EACH,
+    numbered: bool = False,
 ) -> Json:
     """What the columns of the pooled table mean, and how copies combine.
 
     Args:
-        fresh: share of a table's sampling that is new in each table.
+        made: how refits are made of copies.
         numbered: whether persons have several rows, and a number.
     """
     own = [
@@ -157,7 +175,7 @@ def describe_tables(
         "sites": report["sites"],
     }
     if study.mechanism.refits:
-        found["intervals"] = intervals(fresh, joint=joint)
+        found["intervals"] = intervals(made, joint=joint)
     return found
 
 
@@ -177,17 +195,19 @@ def combining(study: Study) -> str:
     return text + (REFITS if study.mechanism.refits else NO_REFITS)
 
 
-def intervals(fresh: float, *, joint: bool = False) -> Json:
+def intervals(made: Refitting, *, joint: bool = False) -> Json:
     """How the refits make intervals of any estimate: in words, and in formulas.
 
     Args:
-        fresh: share of a table's sampling that is new in each table.
-        joint: whether all sites made one release.
+        made: how they are made of copies; joint: whether all sites made one release.
     """
-    # Persons' own latents are the same in every table: less of its sampling is new.
-    share = f"{fresh:g} " if fresh < 1 else ""
-    known = {"known": INTERVALS["known"].format(fresh=share)}
-    found = INTERVALS | known
+    if made.per_fit > 1:
+        found = INTERVALS | {"known": MEASURED}
+    else:
+        # Persons' own latents are the same in every table: less of its sampling is new.
+        share = f"{made.fresh:g} " if made.fresh < 1 else ""
+        told = {key: text for key, text in INTERVALS.items() if key != "sharing"}
+        found = told | {"known": INTERVALS["known"].format(fresh=share)}
     if not joint:
         return found
     return {key: text for key, text in found.items() if key not in SEVERAL} | JOINTLY

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.mechanisms.joint.consortium import ALL_SITES
-from penstock.mechanisms.released import name_copy, name_refit, refit_copy, refits_of_copies
+from penstock.mechanisms.released import Refitting, name_copy, name_refit
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.writing import COPY, SITE, label_table, write_tables
 
-REFIT = "_refit"
+REFIT, FIT = "_refit", "_fit"
 
 
 Read = Callable[[Upload, str], pa.Table]
@@ -37,17 +37,20 @@ def write_pooled(
     return write_tables(tables(), out, "pooled")
 
 
-def write_refits(uploads: Iterable[Upload], out: Path, *, read: Read = Upload.part) -> list[Path]:
-    """Stream all refits, site by site, to Parquet and CSV, each under its number (:data:`REFIT`)
-    and that of the copy whose rows it was made from; 0 of older releases: rows of its own."""
+def write_refits(
+    uploads: Iterable[Upload], out: Path, *, made: Refitting, read: Read = Upload.part
+) -> list[Path]:
+    """Stream all refits, site by site, to Parquet and CSV, each under its number (:data:`REFIT`),
+    that of the fit which it was drawn from (:data:`FIT`) and that of the copy to whose rows the
+    fit was made; 0 of older releases: rows of its own."""
 
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
             manifest = upload.manifest
-            of_copies = refits_of_copies(manifest.wire)
+            own = made.on_wire(manifest.wire)
             for refit in range(1, manifest.refits + 1):
-                copy = refit_copy(refit, manifest.copies) if of_copies else 0
-                labels = {**_name_site(upload), REFIT: refit, COPY: copy}
+                copy = own.find_copy(refit, manifest.copies)
+                labels = {**_name_site(upload), REFIT: refit, FIT: own.find_fit(refit), COPY: copy}
                 yield label_table(read(upload, name_refit(refit)), labels)
 
     return write_tables(tables(), out, "refits")

@@ -17,7 +17,7 @@ from penstock.inference.refits import Measured
 from penstock.inference.robust import check_variances
 from penstock.inference.tails import doubt_estimates
 from penstock.mechanisms.joint.consortium import SITE
-from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
+from penstock.mechanisms.released import EACH, Refitting, name_copy, name_refit
 from penstock.questions.fits import remember_fits
 from penstock.questions.fits.newton import KnownMaxima
 from penstock.questions.persons import Courses, keep_first
@@ -46,8 +46,7 @@ class TableResults:
     """The results of one study's tables.
 
     Args:
-        fresh: share of a table's sampling that is new in each table, in (0, 1]; below 1 where
-            persons' own latents are the same in every table.
+        made: how refits are made of copies.
         read_courses: whose a table's rows are and when, of a mechanism that follows persons.
         numbered: whether persons have several rows, so that files say whose each is.
         known: regressions that were fitted before.
@@ -56,14 +55,14 @@ class TableResults:
     own_summaries: ClassVar[tuple[type, ...]] = ()
 
     study: Study
-    fresh: float = 1.0
+    made: Refitting = EACH
     read_courses: Callable[[Coded], Courses] | None = None
     numbered: bool = False
     known: KnownMaxima = field(default_factory=KnownMaxima, compare=False, repr=False)
 
     def measure(self, upload: Upload, threads: int = 1) -> dict[str, Measured]:
         """Every estimand, combined over copies, and what its refits show."""
-        schema, manifest = self.study.schema, upload.manifest
+        schema, made = self.study.schema, self.made.on_wire(upload.manifest.wire)
         copies, refits = self._read(upload)
         models, found = remember_fits(self.known), {}
         # The fits are numpy and release the interpreter's lock for most of their time.
@@ -80,9 +79,8 @@ class TableResults:
                 found[estimand.name] = Measured.of(
                     fitted,
                     again,
-                    of_copies=refits_of_copies(manifest.wire),
+                    made=made,
                     total=estimand.regression.total,
-                    fresh=self.fresh,
                 )
         return found
 
@@ -93,7 +91,7 @@ class TableResults:
         there is."""
         schema, estimands = self.study.schema, self.study.estimands
         copies, refits = self._read(upload)
-        of_copies = refits_of_copies(upload.manifest.wire)
+        made = self.made.on_wire(upload.manifest.wire)
         posed = pose_copies(
             schema, estimands, copies, partial(choose_rows, schema, self.read_courses), self.known
         )
@@ -107,16 +105,13 @@ class TableResults:
                 estimands,
                 copies,
                 refits,
-                of_copies=of_copies,
-                fresh=self.fresh,
+                made=made,
                 pick=partial(pick_rows, schema, self.read_courses),
             ),
-            *self._measure_courses(copies, refits, of_copies=of_copies),
-            measure_crosstabs(
-                schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh
-            ),
+            *self._measure_courses(copies, refits, made),
+            measure_crosstabs(schema, estimands, copies, refits, made=made),
             check_variances(posed),
-            measure_moved(schema, copies, refits, of_copies=of_copies),
+            measure_moved(schema, copies, refits, made=made),
             self._describe_persons(copies),
         )
         return tuple(one for one in found if one is not None)
@@ -135,7 +130,7 @@ class TableResults:
         )
 
     def _measure_courses(
-        self, copies: Sequence[Coded], refits: Sequence[Coded], *, of_copies: bool
+        self, copies: Sequence[Coded], refits: Sequence[Coded], made: Refitting
     ) -> tuple[SiteTransitions | SiteChanges | Attendees | None, ...]:
         """What is shown of persons over time beside what is asked."""
         read = self.read_courses
@@ -144,8 +139,8 @@ class TableResults:
         whose = count_attendees(read(copies[0])) if self.numbered else None
         given = (self.study.schema, self.study.estimands, copies, refits, read)
         return (
-            measure_transitions(*given, of_copies=of_copies),
-            measure_changes(*given, of_copies=of_copies),
+            measure_transitions(*given, made=made),
+            measure_changes(*given, made=made),
             whose,
         )
 
@@ -162,7 +157,7 @@ class TableResults:
         """The pooled table, with one copy unless all are asked for; and the refits, if asked."""
         files = write_pooled(uploads(), out, all_copies=copies != "one", read=self._number)
         if copies == "refits" and self.study.mechanism.refits:
-            files += write_refits(uploads(), out, read=self._number)
+            files += write_refits(uploads(), out, made=self.made, read=self._number)
         return files
 
     def _number(self, upload: Upload, name: str) -> pa.Table:
@@ -177,6 +172,6 @@ class TableResults:
 
     def describe(self, report: Json, copies: Copies) -> Json:
         found = describe_tables(
-            self.study, report, copies=copies, fresh=self.fresh, numbered=self.numbered
+            self.study, report, copies=copies, made=self.made, numbered=self.numbered
         )
         return found | describe_held(report)

@@ -11,7 +11,7 @@ from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
 from penstock.mechanisms.released import Shape, shape_copies, shape_planted, shape_refits
-from penstock.mechanisms.structured.settings import Structured
+from penstock.mechanisms.structured.settings import Structured, count_per_fit
 from penstock.mechanisms.tables.words import FILES, NOTES, tables_returned
 from penstock.questions.effects import Effect, tell_effects
 from penstock.schema import Coded, Schema
@@ -27,6 +27,7 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
     summed = True
     head = "releases synthetic tables whose outcomes are drawn from models of what is asked."
     notes = NOTES | {
+        "per_fit": "refits drawn from each fit, 1 or 2: two show what a table's own drawing adds",
         "planted": "runs that plant effects and show what comes back, 0 to 48; free of budget",
         "effects": 'what to plant beside what estimands ask for, such as "years ~ age:smoker"',
     }
@@ -94,6 +95,9 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         # Nothing here holds the rows, which the run lets go once the model is fitted.
         drawn = run.draw(plan, encoding, rows, present, noise, progress, threads)
         return (Part(name, table) for name, table in drawn)
+
+    def count_per_fit(self, settings: Structured) -> int:
+        return count_per_fit(settings)
 
     def shortened(self, settings: Structured, steps: int, copies: int, refits: int) -> Structured:
         """A fit has no steps that could be left out; copies, refits and planted runs can be."""

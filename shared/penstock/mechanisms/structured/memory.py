@@ -58,16 +58,22 @@ def release_memory(
     """Of a worker that carries the plan out on a CPU; as many fits as threads are held at once."""
     d = len(schema.columns)  # of rows that are laid out plainly
     columns, fit = len(schema.columns), fit_memory(plan, schema)
-    at_once = max(1, min(threads, plan.refits))
+    at_once = max(1, min(threads, plan.fits))
     # Of a planted run its table, and the one that came of it; these are made one by one.
     table = NUMBER * plan.persons * plan.rows * columns
     planted = 2 * table if plan.planted else 0
-    copies = plan.copies * plan.persons * plan.rows * sum(map(count_bytes, schema.columns))
+    packed = plan.persons * plan.rows * sum(map(count_bytes, schema.columns))
+    # Of fits at once all tables wait until the last of them is drawn.
+    drawn = plan.copies + (at_once * plan.per_fit if plan.refits else 0)
     return Memory(
         program=PROGRAM + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, d),
         released=tables_memory(plan, schema, d),
-        work=at_once * fit + (at_once - 1) * _ARENA + planted + copies + _draw_memory(plan, schema),
+        work=at_once * fit
+        + (at_once - 1) * _ARENA
+        + planted
+        + drawn * packed
+        + _draw_memory(plan, schema),
     )
 
 

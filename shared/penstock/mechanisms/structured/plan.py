@@ -45,7 +45,7 @@ from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
 from penstock.mechanisms.structured.outcomes.links import count_own
 from penstock.mechanisms.structured.regressors import most_columns, most_linear, most_pairs
 from penstock.mechanisms.structured.score_clipping import UNIT
-from penstock.mechanisms.structured.settings import Structured
+from penstock.mechanisms.structured.settings import Structured, count_per_fit
 from penstock.mechanisms.structured.strata import count_strata
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.tables.plan import size_problems
@@ -111,6 +111,7 @@ class StructuredPlan:
         pairs: the counts of each pair of covariates; None: these are of a copula.
         moments: None, where no score is left: pairs hold all that levels have in common.
         planted: runs with effects planted into the released model; effects: those.
+        per_fit: how many refits in a row are drawn from one fit.
         epsilon: of the events at the requested δ.
     """
 
@@ -128,10 +129,16 @@ class StructuredPlan:
     effects: tuple[Effect, ...] = ()
     epsilon: float = math.inf
     pairs: WholeSum | None = None
+    per_fit: int = 1
 
     def rounds_of(self, outcome: Drawn) -> tuple[WholeSum, ...]:
         """Those that an outcome has a release of."""
         return self.rounds[: _count_rounds(outcome, self.outcomes, len(self.rounds))]
+
+    @property
+    def fits(self) -> int:
+        """From how many fits to rows of copies the refits are drawn."""
+        return -(-self.refits // self.per_fit)
 
     @property
     def guarantee(self) -> str:
@@ -191,6 +198,7 @@ def plan(
     effects = mechanism.list_effects(schema, estimands)
     return replace(
         found,
+        per_fit=count_per_fit(mechanism),
         planted=mechanism.planted if effects else 0,
         effects=effects,
         epsilon=epsilon(found.events, privacy.delta),

@@ -7,8 +7,9 @@ each outcome's own model; a row is drawn from the one and then from the others, 
 
 A table has as many rows as its model was fitted on, *as released*: the margins' noisy count, at
 most n·k. n·k rows are drawn all the same, and the rest dropped. A refit is the same procedure, with
-fresh noise, on the rows of a copy: no private row is looked at again. A planted run is the same on
-the rows of a table that was drawn from the model with some effects changed.
+fresh noise, on the rows of a copy: no private row is looked at again. Two are drawn from each fit,
+apart, so that how far they are from each other shows a table's own drawing. A planted run is the
+same on the rows of a table that was drawn from the model with some effects changed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -34,11 +36,11 @@ from penstock.mechanisms.copula.population import (
 )
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.released import (
+    Refitting,
     name_copy,
     name_planted,
     name_recovered,
     name_refit,
-    refit_copy,
 )
 from penstock.mechanisms.structured.counting import Counts, release_margins
 from penstock.mechanisms.structured.declared import list_durations
@@ -221,7 +223,7 @@ def draw(
     Args:
         rows: (n, k, d), encoded; present: (n, k). n and k are the plan's.
         noise: source of all noise and draws.
-        threads: for as many refits at a time; they change no number.
+        threads: for as many fits at a time; they change no number.
 
     Raises:
         InvalidInput: shapes that are not the plan's.
@@ -235,19 +237,22 @@ def draw(
     copies = model.draw_packed(
         plan.persons * plan.rows, size(plan, model), noise.generator(), tables=plan.copies
     )
-    kept = copies[: plan.refits]  # of later ones no refit is made
+    kept = copies[: plan.fits]  # to later ones nothing is fitted
     for index, copy in enumerate(_pop_each(copies), start=1):
         yield name_copy(index), copy.unpack()
     with ThreadPoolExecutor(threads) as pool:
         # A thread of its own has its own arena of memory, so that one alone is not worth it.
-        carry_out = map if min(threads, plan.refits) == 1 else pool.map
-        for numbers in _in_turn(plan.refits, threads):
-            sources = [noise.child() for _ in numbers]
-            of = [kept[refit_copy(number, plan.copies) - 1].unpack() for number in numbers]
-            tables = list(carry_out(partial(_refit, plan, schema), of, sources))
-            for number, table in zip(numbers, tables, strict=True):
-                yield name_refit(number), table
-            _tell(progress, plan, numbers[-1])
+        carry_out = map if min(threads, plan.fits) == 1 else pool.map
+        made = Refitting(per_fit=plan.per_fit)
+        for numbers in _in_turn(plan.refits, threads * plan.per_fit):
+            firsts = numbers[:: plan.per_fit]
+            sources = [noise.child() for _ in firsts]
+            of = [kept[made.find_copy(first, plan.copies) - 1].unpack() for first in firsts]
+            fitted = carry_out(partial(_refit, plan, schema, tables=plan.per_fit), of, sources)
+            drawn = chain.from_iterable(list(fitted))
+            for number, table in zip(numbers, drawn, strict=False):
+                yield name_refit(number), table.unpack()
+            _tell(progress, plan, made.find_fit(numbers[-1]))
         kept.clear()
         planting = _make_planting(plan, schema, model)
         # No private row is looked at again, so that two runs may have the same noise.
@@ -258,7 +263,7 @@ def draw(
             planted, recovered = _plant(plan, model, planting, number, source)
             yield name_planted(number), planted
             yield name_recovered(number), recovered
-            _tell(progress, plan, plan.refits + number)
+            _tell(progress, plan, plan.fits + number)
 
 
 def _in_turn(count: int, threads: int) -> Iterator[range]:
@@ -390,15 +395,20 @@ def _draw(
     model: Model,
     noise: NoiseSource,
     add: Add = _add_nothing,
-) -> Coded:
+) -> PackedTable:
     """A table. All n·k rows are drawn, whatever the count: no time depends on it."""
-    return model.draw(plan.persons * plan.rows, size(plan, model), noise.generator(), add)
+    count, rng = plan.persons * plan.rows, noise.generator()
+    [table] = model.draw_packed(count, size(plan, model), rng, add)
+    return table
 
 
-def _refit(plan: StructuredPlan, schema: Schema, copy: Coded, noise: NoiseSource) -> Coded:
-    """A table from a model that was fitted on the rows of a copy."""
+def _refit(
+    plan: StructuredPlan, schema: Schema, copy: Coded, noise: NoiseSource, tables: int = 1
+) -> list[PackedTable]:
+    """Tables from a model that was fitted on the rows of a copy, each drawn apart."""
     coded, present = _rows_of(plan, copy, noise)
-    return _draw(plan, fit(plan, schema, coded, present, noise), noise)
+    model = fit(plan, schema, coded, present, noise)
+    return [_draw(plan, model, noise) for _ in range(tables)]
 
 
 def _make_planting(plan: StructuredPlan, schema: Schema, model: Model) -> Planting:
@@ -413,8 +423,9 @@ def _plant(
     plan: StructuredPlan, model: Model, planting: Planting, run: int, noise: NoiseSource
 ) -> tuple[Coded, Coded]:
     """A table of the model with effects planted, and a table from a model fitted on its rows."""
-    planted = _draw(plan, model, noise, partial(planting.add, run))
-    return planted, _refit(plan, model.schema, planted, noise)
+    planted = _draw(plan, model, noise, partial(planting.add, run)).unpack()
+    [recovered] = _refit(plan, model.schema, planted, noise)
+    return planted, recovered.unpack()
 
 
 def _rows_of(plan: StructuredPlan, copy: Coded, noise: NoiseSource) -> tuple[Coded, Bools]:
@@ -433,7 +444,7 @@ def _rows_of(plan: StructuredPlan, copy: Coded, noise: NoiseSource) -> tuple[Cod
 def _tell(progress: Progress | None, plan: StructuredPlan, fits: int) -> None:
     """So many fits are made beside the model of the copies."""
     if progress is not None:
-        progress(1 + fits, 1 + plan.refits + plan.planted)
+        progress(1 + fits, 1 + plan.fits + plan.planted)
 
 
 def _check_shapes(

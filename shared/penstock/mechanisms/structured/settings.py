@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from penstock.base.checks import Checks, within
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.protocol import ABSENT
 from penstock.mechanisms.structured.declared import list_exposure_problems, list_outcomes
 from penstock.questions.effects import Effect, effect_of, find_effect_problems, read_effect
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
-MOST_PLANTED, MOST_EFFECTS = 48, 20
+MOST_PLANTED, MOST_EFFECTS, MOST_PER_FIT = 48, 20, 2
 
 FRESH = 0.1
-"""Least share of a table's sampling variance that a refit has: its points are spread evenly.
-Measured shares are .1 to .5; what is left counts for the mechanism, so that intervals are not too
-narrow."""
+"""Least share of a table's sampling variance that a refit has, for releases with one refit of each
+fit, which do not show it: its points are spread evenly. Measured shares are .1 to .5; what is left
+counts for the mechanism, so that intervals are not too narrow."""
 
 FRESH_DEALT = 0.01
 """The same where pairs are counted, and rows are dealt to cells: measured shares are .01 to .7."""
@@ -30,13 +31,17 @@ class Structured:
 
     Attributes:
         copies: synthetic data sets per site, 1 to 100.
-        refits: how often a site repeats its whole private procedure on the rows of its copies, in
-            turn, 0 to 100, to show the mechanism's own noise; free of budget. 0: intervals lack it.
+        refits: tables that a site makes by repeating its whole private procedure on the rows of its
+            copies, in turn, 0 to 100, to show the mechanism's own noise; free of budget. 0:
+            intervals lack it.
         planted: in how many runs a site changes effects in the released model and repeats its whole
             private procedure, 0 to 48, to show what of an effect the tables hold; free of budget.
             12 or more tell a slope to about ± .1; 0: nothing marks what they do not hold.
         effects: what is planted beside that which estimands ask for: ``"years ~ age:smoker"``
             (:mod:`penstock.questions.effects`).
+        per_fit: how many refits in a row are drawn from one fit, 1 or 2. Where two are, each apart,
+            they show what of their difference from the copy is a table's own; of one it has to be
+            assumed. ``refits`` are as many times this, or 1.
 
     Raises:
         InvalidInput: with every problem.
@@ -47,11 +52,21 @@ class Structured:
     refits: int = 20
     planted: int = 12
     effects: tuple[str, ...] = ()
+    per_fit: int = field(default=2, metadata={ABSENT: 1})
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")
         check.whole("copies", self.copies, 1, 100)
-        check.whole("refits", self.refits, 0, 100)
+        refits = check.whole("refits", self.refits, 0, 100)
+        per_fit = check.whole("per_fit", self.per_fit, 1, MOST_PER_FIT)
+        if refits and per_fit and refits > 1 and refits % per_fit:
+            check.add(
+                "refits",
+                "are not so many for each fit",
+                value=str(refits),
+                bound=f"a multiple of per_fit = {per_fit}",
+                remedy=f"Set refits to {refits + 1}, or per_fit to 1",
+            )
         check.whole("planted", self.planted, 0, MOST_PLANTED)
         effects = check.sequence("effects", self.effects, 0, MOST_EFFECTS) or ()
         for text in effects:
@@ -103,6 +118,11 @@ class Structured:
                 remedy="Add one, or choose another mechanism",
             )
         return check.problems
+
+
+def count_per_fit(settings: Structured) -> int:
+    """How many refits in a row are drawn from one fit; of a single refit one."""
+    return max(1, min(settings.per_fit, settings.refits))
 
 
 def _name_outcomes(schema: Schema, estimands: Sequence[Estimand]) -> set[str]:

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
-from penstock.mechanisms.released import name_copy, name_refit, refit_copy
+from penstock.mechanisms.released import EACH, name_copy, name_refit
 from penstock.mechanisms.tables.fitting import Encoding, Model, fit, fit_many
 from penstock.mechanisms.tables.latent_noise import inject, likely_present, thinned
 from penstock.mechanisms.tables.plan import Plan
@@ -209,7 +209,7 @@ def _refits(
     at_once = threads if device == "cpu" else max(1, _HELD // (plan.persons * plan.rows))
     while made < plan.refits:
         sources = [noise.child() for _ in range(min(at_once, plan.refits - made))]
-        of = [copies[refit_copy(made + i + 1, plan.copies) - 1] for i in range(len(sources))]
+        of = [copies[EACH.find_copy(made + i + 1, plan.copies) - 1] for i in range(len(sources))]
         drawn = [_rows_of(plan, encoding, *one) for one in zip(of, sources, strict=True)]
         models = [model] * len(drawn)
         if plan.guarantee != "public-flow":  # there the model is the same whatever the rows

@@ -25,7 +25,7 @@ from scipy.stats import qmc
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.frames import check_shapes
 from penstock.mechanisms.parts import Part, Progress
-from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
+from penstock.mechanisms.released import EACH, PARTICLES, PATHS, name_copy, name_refit
 from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.dependence import Dependence, fit
 from penstock.mechanisms.trajectory.followed import Followed, follow
@@ -88,7 +88,7 @@ def draw(
         yield from walk_between(plan, encoding, particles.columns, noise.generator())
     for refit in range(1, plan.refits + 1):
         source = noise.child()
-        of = kept[refit_copy(refit, plan.copies) - 1]
+        of = kept[EACH.find_copy(refit, plan.copies) - 1]
         again = fit(plan, places, _place(plan, model, of, source), source)
         persons = _draw_persons(plan, again, source.generator())
         yield Part(name_refit(refit), _table(plan, schema, again, persons, source.generator()))

@@ -36,7 +36,7 @@ from scipy.stats import qmc
 
 from penstock.mechanisms.frames import check_shapes
 from penstock.mechanisms.parts import Part, Progress
-from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
+from penstock.mechanisms.released import EACH, PARTICLES, PATHS, name_copy, name_refit
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
 from penstock.mechanisms.trajectory.particle_tables import Model, table, walk
@@ -103,7 +103,7 @@ def run(
     yield from _paths(plan, encoding, model, noise)
     for refit in range(1, plan.refits + 1):
         source = noise.child()
-        made_of = kept[refit_copy(refit, plan.copies) - 1]
+        made_of = kept[EACH.find_copy(refit, plan.copies) - 1]
         pseudo, there = _rows_of(plan, encoding, model, made_of, source)
         again = fit(plan, encoding, pseudo, there, source, tick, *where)
         drawn = table(plan, encoding, again, source)

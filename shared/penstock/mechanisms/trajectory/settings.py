@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
+from penstock.mechanisms.protocol import ABSENT
 from penstock.mechanisms.trajectory.asked_end import check_end
 from penstock.mechanisms.trajectory.asked_times import check_over_time
 from penstock.mechanisms.trajectory.time_points import times_of
@@ -92,9 +93,9 @@ class Trajectory:
     steps: int = 60
     rate: float = 0.2
     temperature: float = 0.02
-    dependence: str | None = field(default=None, metadata={"later": True})
-    end: str | None = field(default=None, metadata={"later": True})
-    visit_times: tuple[float, ...] | None = field(default=None, metadata={"later": True})
+    dependence: str | None = field(default=None, metadata={ABSENT: None})
+    end: str | None = field(default=None, metadata={ABSENT: None})
+    visit_times: tuple[float, ...] | None = field(default=None, metadata={ABSENT: None})
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")

@@ -105,8 +105,10 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
 def _name_mechanism(data: JsonView, mechanisms: Registry, problems: list[Problem]) -> object:
     """Its settings, with the default's name where none is written: what is signed has a name."""
     settings, privacy = data.get("mechanism", {}), data.get("privacy")
-    if not isinstance(settings, Mapping) or "name" in settings:
+    if not isinstance(settings, Mapping):
         return settings
+    if "name" in settings:
+        return mechanisms.complete(settings)
     guarantee = privacy.get("guarantee", "formal") if isinstance(privacy, Mapping) else "formal"
     used = mechanisms.default_for(guarantee)
     others = [m for m in mechanisms.values() if settings.keys() <= m.notes.keys()]
@@ -116,7 +118,7 @@ def _name_mechanism(data: JsonView, mechanisms: Registry, problems: list[Problem
         bound = f"one of {', '.join(m.name for m in others)}"
         problems.append(Problem("mechanism", message, bound=bound, remedy="Say which"))
         used = others[0]
-    return {"name": used.name, **settings}
+    return mechanisms.complete({"name": used.name, **settings})
 
 
 def _find_guarantee_problems(study: Study, mechanisms: Registry) -> list[Problem]:

@@ -271,10 +271,12 @@ def _all(part: PrivacyRequest) -> dict[str, object]:
 
 def _mechanism(settings: Settings, mechanisms: Registry) -> str:
     """All settings; those that are left to the mechanism as comments: TOML has no nothing."""
-    values, used = settings_to_dict(settings), mechanisms.of(settings)
-    notes = used.notes
+    used, names = mechanisms.of(settings), [f.name for f in fields(settings)]
+    notes, signed = used.notes, settings_to_dict(settings)
+    # A setting that came later is written, too, where it is as it was before it.
+    values = signed | {name: getattr(settings, name) for name in names if name not in signed}
     given = {k: v for k, v in values.items() if v is not None}
-    unset = [f.name for f in fields(settings) if values.get(f.name) is None]
+    unset = [name for name in names if values[name] is None]
     left = [f"# {name} =   # {notes[name]}; chosen for you\n" for name in unset]
     head = f"# {used.name} {used.head}\n"
     return head + table("mechanism", given, notes) + "".join(left)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from lifelines import KaplanMeierFitter
 
+from penstock.mechanisms.released import EACH
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Column, Schema
 from penstock_server.analysis.survival_curves import (
@@ -56,7 +57,7 @@ def test_it_is_lifelines(seed: int) -> None:
 def test_it_is_the_mean_over_copies_of_rows_of_which_all_is_known() -> None:
     copies = [table(seed) for seed in range(3)]
     copies[0]["died"][:5] = np.nan
-    found = measure_curves(SCHEMA, [HAZARD], copies, [], of_copies=False, fresh=1.0)
+    found = measure_curves(SCHEMA, [HAZARD], copies, [], made=EACH)
     assert found is not None
     asked = CurveAsked("years", "arm")
     times = list_risk_times(SCHEMA, asked)
@@ -71,6 +72,6 @@ def test_it_is_the_mean_over_copies_of_rows_of_which_all_is_known() -> None:
 
 def test_of_nobody_it_is_nought() -> None:
     empty = {name: values[:0] for name, values in table(1).items()}
-    found = measure_curves(SCHEMA, [HAZARD], [empty], [], of_copies=False, fresh=1.0)
+    found = measure_curves(SCHEMA, [HAZARD], [empty], [], made=EACH)
     assert found is not None
     assert found.at_risk[CurveAsked("years", "arm")] == [[0.0] * RISK_TIMES] * 2

@@ -11,6 +11,7 @@ from ot import emd2
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
+from penstock.mechanisms.released import EACH, Refitting
 from penstock.schema import Coded, Column, Schema
 from penstock_server.analysis import table_distances
 from penstock_server.analysis.table_distances import (
@@ -50,7 +51,7 @@ def table(
 
 
 def moved(*copies: Coded, refits: tuple[Coded, ...] = ()) -> Moved:
-    found = measure_moved(SCHEMA, copies, refits, of_copies=True)
+    found = measure_moved(SCHEMA, copies, refits, made=EACH)
     assert found is not None
     return found
 
@@ -109,8 +110,8 @@ def test_the_exact_distance_sees_two_columns_of_many_that_no_longer_go_together(
 
     schema = Schema(tuple(Column(f"x{i}", "continuous", lower=-9, upper=9) for i in range(8)))
     copies = [drawn(seed, 0.9) for seed in range(4)]
-    found = measure_moved(schema, copies, [drawn(9, 0.0), drawn(10, 0.0)], of_copies=True)
-    same = measure_moved(schema, copies, [drawn(9, 0.9), drawn(10, 0.9)], of_copies=True)
+    found = measure_moved(schema, copies, [drawn(9, 0.0), drawn(10, 0.0)], made=EACH)
+    same = measure_moved(schema, copies, [drawn(9, 0.9), drawn(10, 0.9)], made=EACH)
     assert found is not None
     assert same is not None
     assert found.exact is not None
@@ -181,8 +182,8 @@ def test_what_there_is_none_of_is_none() -> None:
     assert moved(table(1, 0)).exact is None
     assert compare_site("north", {"north": alone}) is None
     empty = {name: values[:0] for name, values in table(5, 0).items()}
-    assert measure_moved(SCHEMA, [empty], [], of_copies=True) is None
-    old = measure_moved(SCHEMA, [table(50, 0)] * 2, [table(50, 1)], of_copies=False)
+    assert measure_moved(SCHEMA, [empty], [], made=EACH) is None
+    old = measure_moved(SCHEMA, [table(50, 0)] * 2, [table(50, 1)], made=Refitting(of_copies=False))
     assert old is not None
     assert old.refits is None
 

@@ -64,7 +64,7 @@ def test_pairs_are_counted_of_wide_tables_and_where_nobody_asks() -> None:
     for case in ((SCHEMA, asked), (WIDE, asked), (SCHEMA, ())):
         kind = kind_of(made.study(Structured(), schema=case[0], estimands=case[1]))
         [pairs] = [c for c in kind.list_classes() if "columns go together" in c.effects]
-        told[case] = pairs.text, kind.fresh
+        told[case] = pairs.text, kind.refitting.fresh
     (copula, sampled), (wide, dealt), (unasked, too) = told.values()
     assert "normal scores" in copula
     assert "counted as a table" in wide

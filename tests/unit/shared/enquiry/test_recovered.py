@@ -27,7 +27,7 @@ def measure_sites(effect: float, kept: float, sites: int, seed: int = 1) -> dict
             Estimate(kept * copies[b % COPIES].estimate + x, SE**2, 1000, None, True)
             for b, x in enumerate(math.hypot(SE, 0.02) * draw(rng, REFITS))
         ]
-        found[str(number)] = Measured.of(copies, again, of_copies=True)
+        found[str(number)] = Measured.of(copies, again)
     return found
 
 
@@ -78,7 +78,7 @@ def test_of_next_to_no_effect_nothing_can_be_said() -> None:
 def test_a_sites_shift_is_the_mean_of_what_its_refits_lack() -> None:
     copies = [Estimate(x, 0.01, 100, None, True) for x in (1.0, 2.0)]
     again = [Estimate(x, 0.01, 100, None, True) for x in (0.7, 1.5, 0.9, 1.9)]
-    shown = Measured.of(copies, again, of_copies=True).shown
+    shown = Measured.of(copies, again).shown
     assert shown is not None
     assert shown.shift == pytest.approx((-0.3 - 0.5 - 0.1 - 0.1) / 4)
     spread = np.std([-0.3, -0.5, -0.1, -0.1], ddof=1)
@@ -87,7 +87,7 @@ def test_a_sites_shift_is_the_mean_of_what_its_refits_lack() -> None:
 
 
 def test_without_refits_there_is_nothing() -> None:
-    plain = Measured.of([Estimate(1.0, 0.01, 100, None, True)] * 3, [], of_copies=True)
+    plain = Measured.of([Estimate(1.0, 0.01, 100, None, True)] * 3, [])
     head = pool_sites([plain.plain], total=False, joint=False)["random"]
     assert find_recovered(head, {"a": 1.0}, {"a": plain}) is None
     assert find_recovered(None, {}, {}) is None

@@ -43,13 +43,13 @@ def hold() -> Holdings:
         }
 
     sites = {
-        name: Holding(tuple(draw() for _ in range(3)), tuple(draw() for _ in range(3)), True)
+        name: Holding(tuple(draw() for _ in range(3)), tuple(draw() for _ in range(3)))
         for name in made.SITES
     }
     mechanism = replace(made.MECHANISMS["maf"], copies=3, refits=3)
     study = made.study(mechanism, schema=SCHEMA, estimands=DECLARED)
     told = [{"name": "rx", "held": HELD}, {"name": "ill-by-5", "held": None}]
-    return Holdings(study, 1.0, {"estimands": told, "effects": [], "holds": []}, sites)
+    return Holdings(study, {"estimands": told, "effects": [], "holds": []}, sites)
 
 
 HOLDINGS = hold()

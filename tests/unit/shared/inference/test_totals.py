@@ -12,6 +12,7 @@ from scipy import stats
 from penstock.inference.combine import SiteEstimate, combine
 from penstock.inference.refits import Spread, spread, widened
 from penstock.inference.totals import add_up
+from penstock.mechanisms.released import Refitting
 from penstock.questions.estimation import Estimate
 
 
@@ -91,5 +92,5 @@ def test_without_a_copy_that_has_an_estimate_refits_show_nothing() -> None:
     refit = Estimate(-2.5, 0.4, 30, 20, converged=True)
     released = combine([none, none])
     assert released.problem is not None
-    assert spread(released, [refit, refit]) is None
+    assert spread(released, [refit, refit], (), Refitting(of_copies=False)) is None
     assert spread(released, [refit, refit], [none, none]) is None

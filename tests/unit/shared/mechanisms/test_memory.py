@@ -38,8 +38,7 @@ def test_it_grows_with_what_takes_memory_and_with_nothing_else(name: str) -> Non
         few = foreseen(study(name, refits=1), 450, threads).total
         alone = [foreseen(study(name, copies=c, refits=0), 450, 1).total for c in (1, 10)]
         if name == "structured":  # copies are drawn together, whatever is made from their rows
-            assert few == least
-            assert alone[0] < alone[1] == least
+            assert alone[0] < alone[1] < few < least  # a fit's tables wait for each other
         else:  # copies are kept for the refits that are made from their rows, and for nothing else
             assert few == one
             assert alone[0] == alone[1]
