@@ -68,24 +68,32 @@ fit <- function(question, rows) {
 
 # -- 2. One site: its copies, and what its refits are off by ------------------------------------
 
-measure <- function(question, copies, refits, made_of, fresh) {
+# refits: by number; of_fit, of_copy: the fit that each was drawn from, and to which copy that was
+# made.
+measure <- function(question, copies, refits, of_fit, of_copy, fresh) {
   fits <- sapply(copies, function(rows) fit(question, rows))
   again <- sapply(refits, function(rows) fit(question, rows))
   good <- fits[2, ] > 0 & !is.na(fits[2, ])
-  at <- match(made_of, names(copies))
-  pairs <- again[2, ] > 0 & !is.na(again[2, ]) & good[at]
+  at <- match(tapply(of_copy, of_fit, min), names(copies))
+  whole <- tapply(again[2, ] > 0 & !is.na(again[2, ]), of_fit, all) & good[at]
   m <- sum(good)
-  b <- sum(pairs)
-  if (2 * m < length(copies) || 2 * b < length(refits) || b == 0) return(NULL)
+  b <- sum(whole)
+  if (2 * m < length(copies) || 2 * b < length(whole) || b == 0) return(NULL)
+  centres <- tapply(again[1, ], of_fit, mean)[whole]
+  scale <- mean(again[2, whole[match(of_fit, names(whole))]])
+  two <- max(table(of_fit)) == 2
   within <- mean(fits[2, good])
   data.frame(
     n = round(mean(fits[3, good])),
     estimate = mean(fits[1, good]),
     within = within,
     plain = within * (1 + 1 / m),
-    square = mean((again[1, pairs] - fits[1, at][pairs])^2),
-    known = fresh * mean(again[2, pairs]),
-    b = b
+    square = mean((centres - fits[1, at][whole])^2),
+    # What is new in a table that is drawn: two tables of a fit show it.
+    known = if (two) mean(tapply(again[1, ], of_fit, diff)[whole]^2) / 4 else fresh * scale,
+    scale = scale,
+    b = b,
+    c = if (two) b else Inf
   )
 }
 
@@ -100,8 +108,13 @@ draw_squares <- function(found) {
     sites$goal <- NA
     if (nrow(sites) >= 2) {
       middle <- (1 - 2 / (9 * sites$b))^3 # the median of chi-squared(b)/b
-      common <- max(0, median((sites$square / sites$known / middle - 1) * sites$n))
-      sites$goal <- sites$known * (1 + common / sites$n)
+      if (all(is.finite(sites$c))) { # about the same share is new in each table
+        share <- median(sites$known / sites$scale / middle)
+        sites$known <- (sites$known + share * sites$scale) / 2
+        sites$c <- 2 * sites$c
+      }
+      common <- max(0, median((sites$square / middle - sites$known) / sites$scale * sites$n))
+      sites$goal <- sites$known + common * sites$scale / sites$n
       logs <- log(pmax(sites$square, 1e-300) / sites$goal)
       others <- nrow(sites) - 1
       excess <- excess + sum((logs - mean(logs))^2) - others * mean(trigamma(sites$b / 2))
@@ -127,7 +140,8 @@ invert_trigamma <- function(value) {
 
 # With the mechanism's variance: how far refits are off beyond sampling.
 widen <- function(sites) {
-  sd <- pmax(sites$drawn, sites$known) * sqrt(2 / (sites$b + sites$weight))
+  sd <- sqrt(2 * pmax(sites$drawn, sites$known)^2 / (sites$b + sites$weight) +
+               2 * sites$known^2 / sites$c)
   sites$mechanism_variance <- pmax(0, sites$drawn - sites$known)
   variance <- sites$plain + sites$mechanism_variance
   a <- pmin(sites$mechanism_variance / sd, 40)
@@ -175,7 +189,7 @@ read_rows <- function(folder) {
   refits <- read("refits.csv")
   if (any(refits[["_copy"]] == "0")) stop("an older release: follow `older` in dictionary.json")
   copies <- read("pooled.csv")
-  copies[["_refit"]] <- "0"
+  copies[["_refit"]] <- copies[["_fit"]] <- "0"
   rows <- rbind(copies[names(refits)], refits)
   columns <- fromJSON(file.path(folder, "dictionary.json"), simplifyDataFrame = FALSE)$columns
   levelled <- Filter(function(column) !is.null(column$levels), columns)
@@ -208,9 +222,10 @@ main <- function(folder, given) {
       own <- rows[rows[["_site"]] == site, ]
       copies <- own[own[["_refit"]] == 0, ]
       refits <- own[own[["_refit"]] > 0, ]
-      made_of <- tapply(refits[["_copy"]], refits[["_refit"]], min)
-      one <- measure(question, split(copies, copies[["_copy"]]), split(refits, refits[["_refit"]]),
-                     made_of, fresh)
+      again <- split(refits, refits[["_refit"]])
+      first <- function(name) sapply(again, function(rows) rows[[name]][1])
+      one <- measure(question, split(copies, copies[["_copy"]]), again, first("_fit"),
+                     first("_copy"), fresh)
       if (!is.null(one)) found[[question]] <- rbind(found[[question]], cbind(site = site, one))
     }
   }

@@ -96,24 +96,30 @@ def make_design(right, rows):
 # -- 2. One site: its copies, and what its refits are off by ------------------------------------
 
 
-def measure(question, copies, refits, fresh):
-    """What one site's tables say. copies: by number; refits: (number of the copy, table)."""
-    fits = {number: fit(question, table) for number, table in copies.items()}
-    good = {number: found for number, found in fits.items() if found[1] > 0}
-    again = [(fit(question, table), good.get(copy)) for copy, table in refits]
-    pairs = [(found, copy) for found, copy in again if found[1] > 0 and copy is not None]
-    m, b = len(good), len(pairs)
-    if 2 * m < len(fits) or 2 * b < len(again) or not pairs:
+def measure(question, copies, fits, fresh):
+    """What one site's tables say. copies: by number; fits: (number of the copy, its refits)."""
+    found = {number: fit(question, table) for number, table in copies.items()}
+    good = {number: one for number, one in found.items() if one[1] > 0}
+    again = [([fit(question, table) for table in refits], good.get(copy)) for copy, refits in fits]
+    whole = [(r, copy) for r, copy in again if copy is not None and all(one[1] > 0 for one in r)]
+    m, b = len(good), len(whole)
+    if 2 * m < len(found) or 2 * b < len(again) or not whole:
         return None
+    centres = np.array([copy[0] for _, copy in whole])
+    refits = np.array([[one[0] for one in r] for r, _ in whole])
+    scale, two = np.mean([[one[1] for one in r] for r, _ in whole]), refits.shape[1] == 2
     within = np.mean([variance for _, variance, _ in good.values()])
     return {
         "n": round(np.mean([n for *_, n in good.values()])),
         "estimate": np.mean([estimate for estimate, *_ in good.values()]),
         "within": within,
         "plain": within * (1 + 1 / m),
-        "square": np.mean([(found[0] - copy[0]) ** 2 for found, copy in pairs]),
-        "known": fresh * np.mean([found[1] for found, _ in pairs]),
+        "square": np.mean((refits.mean(axis=1) - centres) ** 2),
+        # What is new in a table that is drawn: two tables of a fit show it.
+        "known": np.mean(np.diff(refits) ** 2) / 4 if two else fresh * scale,
+        "scale": scale,
         "b": b,
+        "c": b if two else np.inf,
     }
 
 
@@ -128,9 +134,14 @@ def draw_squares(found):
             site |= {"drawn": site["square"], "weight": 0.0, "goal": None}
         if len(sites) < 2:
             continue
+        shares = [site["known"] / site["scale"] / _middle(site) for site in sites.values()]
+        for site in sites.values():
+            if np.isfinite(site["c"]):  # about the same share is new in each table
+                site["known"] = (site["known"] + np.median(shares) * site["scale"]) / 2
+                site["c"] *= 2
         common = max(0.0, np.median([_excess(site) for site in sites.values()]))
         for site in sites.values():
-            site["goal"] = site["known"] * (1 + common / site["n"])
+            site["goal"] = site["known"] + common * site["scale"] / site["n"]
         logs = np.log([max(site["square"], 1e-300) / site["goal"] for site in sites.values()])
         chance = np.mean([special.polygamma(1, site["b"] / 2) for site in sites.values()])
         excess += np.sum((logs - logs.mean()) ** 2) - (len(logs) - 1) * chance
@@ -145,9 +156,12 @@ def draw_squares(found):
             site["weight"] = weight
 
 
+def _middle(site):
+    return (1 - 2 / (9 * site["b"])) ** 3  # the median of chi-squared(b)/b
+
+
 def _excess(site):
-    middle = (1 - 2 / (9 * site["b"])) ** 3  # the median of chi-squared(b)/b
-    return (site["square"] / site["known"] / middle - 1) * site["n"]
+    return (site["square"] / _middle(site) - site["known"]) / site["scale"] * site["n"]
 
 
 def invert_trigamma(value):
@@ -163,7 +177,9 @@ def invert_trigamma(value):
 def widen(site):
     """With the mechanism's variance: how far refits are off beyond sampling."""
     df = site["b"] + site["weight"]
-    sd = max(site["drawn"], site["known"]) * np.sqrt(2 / df)
+    sd = np.sqrt(
+        2 * max(site["drawn"], site["known"]) ** 2 / df + 2 * site["known"] ** 2 / site["c"]
+    )
     mechanism = max(0.0, site["drawn"] - site["known"])
     variance = site["plain"] + mechanism
     a = min(mechanism / sd, 40.0)
@@ -225,8 +241,8 @@ def estimate_tau2(y, v):
 
 
 def read_tables(folder):
-    """By site: its copies by number, and its refits as (number of the copy, table)."""
-    pooled = pd.read_parquet(folder / "pooled.parquet").assign(_refit=0)
+    """By site: its copies by number, and its fits as (number of the copy, refits drawn from it)."""
+    pooled = pd.read_parquet(folder / "pooled.parquet").assign(_refit=0, _fit=0)
     refits = pd.read_parquet(folder / "refits.parquet")
     if (refits["_copy"] == 0).any():
         raise SystemExit("an older release: follow `older` in dictionary.json")
@@ -241,13 +257,14 @@ def read_tables(folder):
             if column["kind"] in ("ordered", "event"):
                 rows[name] = rows[name].cat.codes.astype(float).where(rows[name].notna())
     found = {}
-    for (site, refit, copy), table in rows.groupby(["_site", "_refit", "_copy"], sort=True):
-        copies, again = found.setdefault(site, ({}, []))
-        if refit == 0:
+    labels = ["_site", "_fit", "_copy", "_refit"]
+    for (site, fitted, copy, _), table in rows.groupby(labels, sort=True):
+        copies, again = found.setdefault(site, ({}, {}))
+        if fitted == 0:
             copies[copy] = table
         else:
-            again.append((copy, table))
-    return found
+            again.setdefault(fitted, (copy, []))[1].append(table)
+    return {site: (copies, list(again.values())) for site, (copies, again) in found.items()}
 
 
 def main(folder, *given):

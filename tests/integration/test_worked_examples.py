@@ -60,9 +60,10 @@ DECLARED = {
 }
 FURTHER = {"ols: sbp ~ smoker + age": "sbp ~ smoker + age", "ols: age ~ 1": "mean(age)"}
 """Of the last term; `analyse` tells the coefficients of both."""
-MECHANISMS = {  # of the second a tenth of a table's sampling is new
+MECHANISMS = {  # of the last a tenth of a table's sampling is new, as it is assumed
     "maf": Maf(copies=3, refits=8),
     "structured": Structured(copies=2, refits=8, planted=0),
+    "single": Structured(copies=2, refits=8, planted=0, per_fit=1),
 }
 NEAR = 1e-8
 """Of standard errors. Programs stop at other distances from a maximum; no sampling is in it."""
