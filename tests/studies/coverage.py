@@ -3,10 +3,10 @@
 Sites draw persons from a population that nobody here made, or from generators whose laws are not
 the package's own (`coverage_cells.py`): alike, or *unlike*, each with a preference for the old or
 the young, so that effects, means and shares differ between sites. Every site releases `structured`
-tables by its defaults (10 copies, 20 refits, 12 planted runs) with the dictionary that `site check`
-suggests, at δ = min(1e-5, 1/40n). Of its questions a study declares the named coefficients of one
-regression, a column of which nothing comes, an interaction, a survival and a mean or two; others
-are asked afterwards of the tables alone. Sites are pooled as the report and `analyse` do (REML,
+tables by its defaults (10 copies, 20 refits of 10 fits, 12 planted runs) with the dictionary that
+`site check` suggests, at δ = min(1e-5, 1/40n). Of its questions a study declares the named
+coefficients of one regression, a column of which nothing comes, an interaction, a survival and a
+mean or two; others are asked afterwards of the tables alone. Sites are pooled as the report and `analyse` do (REML,
 floored Hartung-Knapp, refits drawn together), in federations of 4, 8 and 12 sites that share none.
 
 *Holds*: whether the 95 % interval holds the population's own answer; of unlike sites, the mean of

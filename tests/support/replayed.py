@@ -316,7 +316,7 @@ def _slices() -> Iterator[Study]:
 
 
 def _structures() -> Iterator[Study]:
-    small = Structured(copies=2, refits=3, planted=0)
+    small = Structured(copies=2, refits=4, planted=0)
     planted = replace(small, planted=2, effects=("t ~ a:b",))
     for k in (1, 3):
         yield Study(f"every column, k = {k}", small, cohort(k))
