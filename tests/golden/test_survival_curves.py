@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.golden.test_estimands import SCHEMA, lung
 
 from penstock.inference.pooling import quantile
-from penstock.mechanisms.released import EACH
+from penstock.mechanisms.released import EACH, Refitting
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import survival_curves
 from penstock_server.analysis.survival_curves import (
@@ -161,6 +161,9 @@ def test_only_refits_of_copies_that_are_read_are_read(monkeypatch: pytest.Monkey
     refits = [{**lung(), "time": np.full(228, 100.0 + i)} for i in range(1, 17)]
     measure_curves(SCHEMA, [HAZARD], copies, refits, made=EACH)
     assert seen == [11, 12, 13, 14, 15, *range(101, 106), *range(109, 114)]
+    seen.clear()
+    measure_curves(SCHEMA, [HAZARD], copies, refits, made=Refitting(per_fit=2))
+    assert seen == [*range(11, 19), *range(101, 117)]  # as many fits, of all copies
 
 
 @pytest.mark.parametrize("change", ["no events", "no rows", "all missing", "all at once"])

@@ -42,8 +42,9 @@ RISK_TIMES = 5
 MOST_GROUPS = 5
 """Levels of a term that have a curve each."""
 
-MOST_COPIES, MOST_REFITS = 5, 10
-"""That are read: a curve takes milliseconds, more than a regression, and a site has many tables."""
+MOST_COPIES, MOST_FITS = 5, 10
+"""Copies that are read, by how many refits are drawn from each fit, and fits: a curve takes
+milliseconds, more than a regression, and a site has many tables."""
 
 _LEVEL = 0.95
 
@@ -132,14 +133,14 @@ def measure_curves(
     if not asked:
         return None
 
-    kept = min(MOST_COPIES, len(copies))
+    kept = min(MOST_COPIES * made.per_fit, len(copies))
     if made.of_copies:  # those that were made from copies that are read, in turn
         numbered = enumerate(refits, start=1)
         refits = [table for b, table in numbered if made.find_copy(b, len(copies)) <= kept]
 
     def measure(one: CurveAsked, level: int | None) -> list[Measured]:
         rows = [_read(schema, one, level, pick(one.outcome, table)) for table in copies[:kept]]
-        made_again = refits[:MOST_REFITS]
+        made_again = refits[: MOST_FITS * made.per_fit]
         again = [_read(schema, one, level, pick(one.outcome, table)) for table in made_again]
         found = []
         for place in range(TIMES):

@@ -211,7 +211,7 @@ class Client:
         return self._table(study, "pooled.parquet", copies=_check_copies(copies))
 
     def refits(self, study: str) -> pd.DataFrame:
-        """The refits of all sites: ``_site``, ``_refit``, ``_copy``, then the columns.
+        """The refits of all sites: ``_site``, ``_refit``, ``_fit``, ``_copy``, then the columns.
 
         Tables of the whole private procedure, repeated on the rows of the copy ``_copy``: they show
         the mechanism's own noise. ``dictionary.json`` says how (``intervals``).
