@@ -246,7 +246,7 @@ def test_the_registry_looks_nothing_up() -> None:
     plain = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     packages = {f"{ROOM}.{package}.mechanism" for package in PACKAGES.values()}
     made_of = {"penstock.base.checks", "penstock.base.errors", f"{ROOM}.protocol"}
-    standard = {"__future__", "collections.abc", "typing"}
+    standard = {"__future__", "collections.abc", "dataclasses", "typing"}
     assert froms == packages | made_of | standard
     assert not plain
     for path in sources("shared/penstock/mechanisms"):

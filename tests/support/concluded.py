@@ -277,7 +277,7 @@ def add_up_answers() -> Concluded:
 @cache
 def add_up_tables() -> Concluded:
     """Their tables, in half of whose sums a site is not, and a person may be at two sites."""
-    settings = Structured(copies=2, refits=2, planted=0)
+    settings = Structured(copies=2, refits=4, planted=0)
     rounds = Concluded(settings).plan.rounds
     lost = {"south": range(rounds // 2 + 1, rounds + 1)}
     return Concluded(settings, {"max_sites_per_person": 2}, lost)

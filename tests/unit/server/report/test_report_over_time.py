@@ -388,7 +388,7 @@ def test_files_say_whose_a_row_is(
             changes.append(float((wide[2] - wide[0]).dropna().mean()))
         assert copies["change"].plain.estimate == pytest.approx(np.mean(changes), abs=1e-9)
     refits = pd.read_parquet(tmp_path / "refits.parquet")
-    assert [*refits.columns[:4]] == ["_site", "_refit", "_copy", "_person"]
+    assert [*refits.columns[:5]] == ["_site", "_refit", "_fit", "_copy", "_person"]
     assert not refits.duplicated(["_site", "_refit", "_person", "visit"]).any()
 
 

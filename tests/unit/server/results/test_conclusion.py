@@ -130,7 +130,7 @@ def test_tables_of_one_release_say_of_which_site_each_row_is(tmp_path: Path) -> 
     assert set(pooled["site"]) == set(NAMES)
     assert set(pooled["_copy"]) == {1, 2}
     refits = pq.read_table(tmp_path / "out" / "refits.parquet")
-    assert refits.column_names[:2] == ["_refit", "_copy"]
+    assert refits.column_names[:3] == ["_refit", "_fit", "_copy"]
     described = json.loads((tmp_path / "out" / "dictionary.json").read_text())
     assert [column["name"] for column in described["columns"]] == list(pooled)
     assert "strata of `site`" in described["intervals"]["rule"]
