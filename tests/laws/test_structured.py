@@ -17,6 +17,7 @@ from tests.support.carried_out import release
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.classes.pair_counts import Groups, count_pairs, measure_pairs
 from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.released import name_refit
 from penstock.mechanisms.structured import score_clipping
 from penstock.mechanisms.structured.counting import count_margins, measure_margins
 from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, plan
@@ -237,6 +238,31 @@ def test_cells_cover_whatever_a_column_may_hold() -> None:
         grid = make_grid(column)
         assert grid.count >= 2
         assert grid.latents >= 1
+
+
+def test_refits_of_a_fit_are_two_tables_of_one_model() -> None:
+    """They have its one noisy count, and nothing else in common; of another fit it is another. How
+    many threads there are moves no number."""
+    given, count = schema(1), 300
+    settings = Structured(copies=2, refits=6, planted=0)
+    planned = plan(settings, given, 2 * count, PrivacyRequest(0.2, 1e-5), (COX,))
+    encoding = MECHANISMS.of(settings).lay_out(given)
+    coded = rows(2 * count, np.random.default_rng(2))
+    x, _ = encoding.encode(coded, np.random.default_rng(3))
+    there = np.arange(2 * count) < count
+    handed = (planned, encoding, x[:, None], there[:, None])
+    found = []
+    for threads in (1, 2, 3):
+        parts = MECHANISMS.of(settings).run(*handed, SeededNoise(4), threads=threads)
+        tables = {part.name: np.asarray(part.columns["a"]) for part in parts}
+        found.append([tables[name_refit(b)] for b in range(1, 7)])
+    for others in found[1:]:
+        assert all(map(np.array_equal, found[0], others))
+    sizes = [len(table) for table in found[0]]
+    assert sizes[::2] == sizes[1::2]
+    assert len(set(sizes)) == 3
+    for one, other in zip(found[0][::2], found[0][1::2], strict=True):
+        assert not np.array_equal(np.sort(one), np.sort(other))
 
 
 @pytest.mark.parametrize("k", [1, 3])

@@ -6,8 +6,9 @@ the young, so that effects, means and shares differ between sites. Every site re
 tables by its defaults (10 copies, 20 refits of 10 fits, 12 planted runs) with the dictionary that
 `site check` suggests, at δ = min(1e-5, 1/40n). Of its questions a study declares the named
 coefficients of one regression, a column of which nothing comes, an interaction, a survival and a
-mean or two; others are asked afterwards of the tables alone. Sites are pooled as the report and `analyse` do (REML,
-floored Hartung-Knapp, refits drawn together), in federations of 4, 8 and 12 sites that share none.
+mean or two; others are asked afterwards of the tables alone. Sites are pooled as the report and
+`analyse` do (REML, floored Hartung-Knapp, refits drawn together), in federations of 4, 8 and 12
+sites that share none.
 
 *Holds*: whether the 95 % interval holds the population's own answer; of unlike sites, the mean of
 what equally likely kinds of sites have. Answers that are marked `unsupported` or `attenuated`

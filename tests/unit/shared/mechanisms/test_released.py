@@ -19,10 +19,12 @@ from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.labelled import COPY, PATH
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.released import (
+    EACH,
     PARTICLES,
     PATHS,
     Kind,
     PartShape,
+    Refitting,
     Shape,
     answer_schema,
     name_copy,
@@ -63,6 +65,17 @@ def test_tables_have_copies_and_refits(mechanism: Maf | SlicedWasserstein) -> No
     allowed = [shape.first.allows(rows) for rows in (0, 1, ROWS, ROWS + 1)]
     assert allowed == [False, True, True, False]
     assert labelled.arrow_schema(shape).names == [COPY, *SCHEMA.names]
+
+
+def test_refits_of_a_fit_stand_together_and_fits_are_of_copies_in_turn() -> None:
+    two = Refitting(per_fit=2)
+    assert [two.find_fit(b) for b in range(1, 9)] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert [two.find_copy(b, 3) for b in range(1, 9)] == [1, 1, 2, 2, 3, 3, 1, 1]
+    assert [EACH.find_copy(b, 3) for b in range(1, 5)] == [1, 2, 3, 1]
+    assert EACH.on_wire("1.1") == EACH
+    old = two.on_wire("1.0")
+    assert old == replace(two, of_copies=False)
+    assert old.find_copy(5, 3) == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import MECHANISMS, Structured
-from penstock.mechanisms.protocol import Asked
+from penstock.mechanisms.protocol import Asked, settings_to_dict
 from penstock.mechanisms.structured.declared import list_durations, list_outcomes
 from penstock.mechanisms.structured.outcomes.baselines import count_deviations
 from penstock.mechanisms.structured.plan import (
@@ -36,6 +36,46 @@ ASKED = PrivacyRequest(1.0, 1e-5)
 def test_settings_out_of_their_bounds_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(wrong))):
         Structured(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("refits", [3, 19])
+def test_refits_are_so_many_for_each_fit(refits: int) -> None:
+    with pytest.raises(InvalidInput, match=rf"refits.*multiple of per_fit = 2.*{refits + 1}"):
+        Structured(refits=refits)
+    assert Structured(refits=refits, per_fit=1).refits == refits
+    for wrong in (0, 3):
+        with pytest.raises(InvalidInput, match="per_fit"):
+            Structured(per_fit=wrong)
+
+
+def test_what_was_signed_before_has_a_refit_of_each_fit_and_the_same_bytes() -> None:
+    """A setting that came later: absent it means what there was before, whatever is written now."""
+    before = {"name": "structured", "copies": 10, "refits": 19, "planted": 12, "effects": []}
+    read = MECHANISMS.read(before)
+    assert read == Structured(refits=19, per_fit=1)
+    assert settings_to_dict(read) == before
+    assert settings_to_dict(Structured())["per_fit"] == 2
+    assert MECHANISMS.read(MECHANISMS.complete({"name": "structured"})) == Structured()
+    assert MECHANISMS.complete(before | {"per_fit": 1})["per_fit"] == 1
+    # Of another name there is nothing to complete, and reading says so.
+    assert "per_fit" not in MECHANISMS.complete({"name": "maf"})
+    assert MECHANISMS.complete({"name": 7})["name"] == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "fits", "each"),
+    [
+        (Structured(), 10, 2),
+        (Structured(per_fit=1), 20, 1),
+        (Structured(refits=1), 1, 1),
+        (Structured(refits=0), 0, 1),
+    ],
+)
+def test_a_plan_has_as_many_fits_as_its_refits_need(
+    settings: Structured, fits: int, each: int
+) -> None:
+    made = plan(settings, Schema((*OUTCOME, AGE)), 100, ASKED)
+    assert (made.fits, made.per_fit) == (fits, each)
 
 
 def test_a_table_of_outcomes_alone_is_refused_and_says_what_would_do() -> None:

@@ -298,6 +298,10 @@ def test_a_newly_written_study_is_structured_unless_it_says_otherwise() -> None:
     assert parse_study(template()).mechanism == Structured()
     assert parse_study(without_name()).mechanism == Structured()
     assert parse_study(without_name("copies = 3")).mechanism == Structured(copies=3)
+    for each in (1, 2):
+        study = parse_study(without_name(f"refits = 4\nper_fit = {each}"))
+        assert study.mechanism == Structured(refits=4, per_fit=each)
+        assert parse_study(write_study(study)) == study  # 1 is not in what is signed
     no_section = without_name().replace("[mechanism]\n", "")
     assert parse_study(no_section).mechanism == Structured()
     # It has no other guarantee than formal: those keep the mechanism that they had.
