@@ -82,17 +82,29 @@ measure <- function(question, copies, refits, of_fit, of_copy, fresh) {
   centres <- tapply(again[1, ], of_fit, mean)[whole]
   scale <- mean(again[2, whole[match(of_fit, names(whole))]])
   two <- max(table(of_fit)) == 2
+  errors <- centres - fits[1, at][whole]
+  square <- mean(errors^2)
+  moved <- 0
+  free <- b
+  if (two && b >= 3) {
+    # What refits lack of their copies, copies lack of rows: corrected as far as beyond chance.
+    bias <- mean(errors)
+    share <- if (bias == 0) 0 else max(0, 1 - var(errors) / b / bias^2)
+    moved <- share * bias
+    free <- b - 1
+    square <- var(errors) * (1 + share^2 / b) + ((1 - share) * bias)^2
+  }
   within <- mean(fits[2, good])
   data.frame(
     n = round(mean(fits[3, good])),
-    estimate = mean(fits[1, good]),
+    estimate = mean(fits[1, good]) - moved,
     within = within,
     plain = within * (1 + 1 / m),
-    square = mean((centres - fits[1, at][whole])^2),
+    square = square,
     # What is new in a table that is drawn: two tables of a fit show it.
     known = if (two) mean(tapply(again[1, ], of_fit, diff)[whole]^2) / 4 else fresh * scale,
     scale = scale,
-    b = b,
+    b = free,
     c = if (two) b else Inf
   )
 }
@@ -109,7 +121,7 @@ draw_squares <- function(found) {
     if (nrow(sites) >= 2) {
       middle <- (1 - 2 / (9 * sites$b))^3 # the median of chi-squared(b)/b
       if (all(is.finite(sites$c))) { # about the same share is new in each table
-        share <- median(sites$known / sites$scale / middle)
+        share <- median(sites$known / sites$scale / (1 - 2 / (9 * sites$c))^3)
         sites$known <- (sites$known + share * sites$scale) / 2
         sites$c <- 2 * sites$c
       }

@@ -107,18 +107,26 @@ def measure(question, copies, fits, fresh):
         return None
     centres = np.array([copy[0] for _, copy in whole])
     refits = np.array([[one[0] for one in r] for r, _ in whole])
+    errors, moved, free = refits.mean(axis=1) - centres, 0.0, b
+    square = np.mean(errors**2)
+    if refits.shape[1] == 2 and b >= 3:
+        # What refits lack of their copies, copies lack of rows: corrected as far as beyond chance.
+        bias, variance = errors.mean(), errors.var(ddof=1)
+        share = max(0.0, 1 - variance / b / bias**2) if bias else 0.0
+        moved, free = share * bias, b - 1
+        square = variance * (1 + share**2 / b) + ((1 - share) * bias) ** 2
     scale, two = np.mean([[one[1] for one in r] for r, _ in whole]), refits.shape[1] == 2
     within = np.mean([variance for _, variance, _ in good.values()])
     return {
         "n": round(np.mean([n for *_, n in good.values()])),
-        "estimate": np.mean([estimate for estimate, *_ in good.values()]),
+        "estimate": np.mean([estimate for estimate, *_ in good.values()]) - moved,
         "within": within,
         "plain": within * (1 + 1 / m),
-        "square": np.mean((refits.mean(axis=1) - centres) ** 2),
+        "square": square,
         # What is new in a table that is drawn: two tables of a fit show it.
         "known": np.mean(np.diff(refits) ** 2) / 4 if two else fresh * scale,
         "scale": scale,
-        "b": b,
+        "b": free,
         "c": b if two else np.inf,
     }
 
@@ -134,7 +142,7 @@ def draw_squares(found):
             site |= {"drawn": site["square"], "weight": 0.0, "goal": None}
         if len(sites) < 2:
             continue
-        shares = [site["known"] / site["scale"] / _middle(site) for site in sites.values()]
+        shares = [s["known"] / s["scale"] / _middle(s["c"]) for s in sites.values()]
         for site in sites.values():
             if np.isfinite(site["c"]):  # about the same share is new in each table
                 site["known"] = (site["known"] + np.median(shares) * site["scale"]) / 2
@@ -156,12 +164,12 @@ def draw_squares(found):
             site["weight"] = weight
 
 
-def _middle(site):
-    return (1 - 2 / (9 * site["b"])) ** 3  # the median of chi-squared(b)/b
+def _middle(df):
+    return (1 - 2 / (9 * df)) ** 3  # the median of chi-squared(df)/df
 
 
 def _excess(site):
-    return (site["square"] / _middle(site) - site["known"]) / site["scale"] * site["n"]
+    return (site["square"] / _middle(site["b"]) - site["known"]) / site["scale"] * site["n"]
 
 
 def invert_trigamma(value):

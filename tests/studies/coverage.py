@@ -15,9 +15,7 @@ what equally likely kinds of sites have. Answers that are marked `unsupported` o
 are none, and their share is told beside. *Width*: the interval's over that of the same sites' real
 rows, under the same rule. *Nothing*: how often a column of which nothing comes is significant.
 *Predicted*: the share of kinds of sites whose own truth the prediction interval holds. *Peer* is
-the interval of the same sites' real rows. *Moved* intervals are not Penstock's: each is moved by
-the mean of what refits show less than the copies that they were made of, and as much wider as that
-mean is uncertain.
+the interval of the same sites' real rows.
 
 A cell is a question at one number of sites in one world. Its coverage is below .92 beyond chance
 where Holm's test over all cells says so at .05. Where sites are alike the floored interval holds
@@ -84,7 +82,6 @@ class Found:
     Attributes:
         width: over that without privacy; i2: as the federation has it.
         real: whether the interval without privacy holds the truth.
-        moved: whether the interval does if it is moved by what refits show less than copies.
         predicted: share of kinds of sites that the prediction interval holds; NaN of alike sites.
     """
 
@@ -97,7 +94,6 @@ class Found:
     mark: Mark | None
     holds: bool
     real: bool
-    moved: bool
     width: float
     i2: float
     predicted: float
@@ -198,7 +194,6 @@ def _judge_question(
         _find_mark(estimand, name, sites, head, weights, declared=declared),
         head.ci_low <= true <= head.ci_high,
         without.ci_low <= true <= without.ci_high,
-        _move(head, weights, name, sites, true),
         (head.ci_high - head.ci_low) / (without.ci_high - without.ci_low),
         head.i2,
         predicted,
@@ -216,20 +211,6 @@ def _pool_real(sites: Mapping[str, Site], name: str) -> Pooled | None:
 
 def _list_measured(sites: Mapping[str, Site], name: str) -> dict[str, Measured]:
     return {site: own.measured[name] for site, own in sites.items() if name in own.measured}
-
-
-def _move(
-    head: Pooled, weights: Mapping[str, float], name: str, sites: Mapping[str, Site], true: float
-) -> bool:
-    """Whether the interval holds the truth once it is moved by the refits' mean shift."""
-    shown = find_recovered(head, weights, _list_measured(sites, name))
-    if shown is None:
-        return head.ci_low <= true <= head.ci_high
-    _, whole = shown
-    shift = (whole.slope - 1) * head.estimate
-    error = whole.slope_error * abs(head.estimate)
-    half = (head.ci_high - head.ci_low) / 2 * math.sqrt(1 + (error / head.se) ** 2)
-    return abs(head.estimate - shift - true) <= half
 
 
 def _find_mark(
@@ -296,8 +277,6 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         label = f"holds, declared, mean over cells, {what}"
         target, real = LOW if aimed else None, _share([one.real for one in answered])
         yield Row(label, mean, se, len(answered), target, peer=real, holds=holds)
-        mean, se = _over_cells([replace(one, holds=one.moved) for one in answered])
-        yield Row(f"{label}, moved by what refits show", mean, se, len(answered))
         yield _row(f"marked, declared, {what}", [not one.answers for one in chosen])
     cells = _group([one for one in declared if one.answers])
     below = _list_below({cell: [one.holds for one in own] for cell, own in cells.items()})
@@ -317,8 +296,6 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
             label = f"holds, asked afterwards and not marked, mean over cells: {what}"
             real = _share([one.real for one in chosen])
             yield Row(label, mean, se, len(chosen), UNDECLARED, peer=real, holds=holds)
-            mean, se = _over_cells([replace(one, holds=one.moved) for one in chosen])
-            yield Row(f"{label}, moved by what refits show", mean, se, len(chosen))
     yield _row("marked, asked afterwards", [not one.answers for one in others])
     nothing = [one for one in (*declared, *others) if one.nothing and one.answers]
     if nothing:

@@ -50,6 +50,7 @@ def tell_site(name: str, e: SiteEstimate, weight: float | None, link: Link) -> J
         "value": show_interval(*ends, link),
         "variance": e.variance,
         "mechanism_variance": e.mechanism_variance,
+        "correction": e.correction,
         "df": e.df if math.isfinite(e.df) else None,
         "weight": weight,
     }

@@ -165,9 +165,13 @@ def find_recovered(
     """
     shown = {site: found[site].shown for site in weights}
     known = {site: (w, s) for site, w in weights.items() if (s := shown[site]) is not None}
-    if head is None or not known or head.estimate == 0:
+    if head is None or not known:
         return None
     whole = sum(weight for weight, _ in known.values())
+    # What is pooled was corrected by a part of it already.
+    copies = math.fsum(w / whole * found[site].plain.estimate for site, (w, _) in known.items())
+    if copies == 0:
+        return None
     shift, variance, runs = 0.0, 0.0, 0
     sites = {}
     for site, (weight, one) in known.items():
@@ -178,7 +182,7 @@ def find_recovered(
         own = found[site].plain.estimate
         if own != 0:
             sites[site] = find_recovery(own, one.shift, error, found[site].refits)
-    return sites, find_recovery(head.estimate, shift, math.sqrt(variance), runs)
+    return sites, find_recovery(copies, shift, math.sqrt(variance), runs)
 
 
 def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, float]) -> Json | None:

@@ -17,7 +17,8 @@ class SiteEstimate:
     """An estimand at one site, combined over its copies; coefficient scale.
 
     Attributes:
-        estimate: q̄, mean of the copies' estimates; NaN where there is a problem.
+        estimate: q̄, mean of the copies' estimates, and the correction; NaN where there is a
+            problem.
         variance: T = ū(1 + 1/m), and the mechanism variance once it is known; NaN where there is a
             problem.
         within: ū, mean of the copies' variances.
@@ -29,6 +30,7 @@ class SiteEstimate:
         mechanism_variance: what was added for the mechanism's own noise.
         df: degrees of freedom of the variance, for Student's t: how well it is known. Infinite
             where nothing in it was estimated from refits.
+        correction: by how much it was moved for the mechanism's bias, as refits show it.
         total: it is a number of the site's own rows, of which sites are added up: their sampling is
             no part of its variance.
         problem: why there is no estimate, or None.
@@ -46,6 +48,7 @@ class SiteEstimate:
     problem: str | None = None
     df: float = math.inf
     total: bool = False
+    correction: float = 0.0
 
 
 def combine(copies: Sequence[Estimate], *, total: bool = False) -> SiteEstimate:

@@ -24,8 +24,8 @@ _COARSE = (
 )
 _MEANS = {
     Mark.HELD: "",
-    Mark.ATTENUATED: " The tables show such an effect smaller than it is. The estimate is as they "
-    "show it: nothing was corrected.",
+    Mark.ATTENUATED: " The tables show such an effect smaller than it is, and the estimate is "
+    "corrected by no more of it than refits show beyond chance.",
     Mark.UNSUPPORTED: " The tables do not hold such an effect. An estimate near none is not "
     "evidence of none.",
     Mark.UNRESOLVED: " That is too uncertain to say whether the tables hold such an effect: more "

@@ -53,8 +53,13 @@ INTERVALS: Json = {
     "estimate": "q = mean of q_j over the m copies; u = mean of u_j",
     "square": "S = mean of (r_f - q_c(f))^2 over the B fits",
     "known": "K = {fresh}v: what sampling a table alone contributes; C is infinite",
+    "correction": "With b = mean of r_f - q_c(f), V = sum of (r_f - q_c(f) - b)^2/(B - 1) and p = "
+    "max(0, 1 - V/(B b^2)), or 0 of fewer than 3 fits: q - p b stands for q, V (1 + p^2/B) + "
+    "((1 - p) b)^2 for S and, of 3 fits or more, B - 1 for B in all that follows. What refits lack "
+    "of their copies, copies lack of rows, about; it is corrected as far as it is beyond chance "
+    "(Efron & Tibshirani 1993, ch. 10).",
     "sharing": "Of two sites or more that answer, K is drawn half way to the share of v that all "
-    "have: with h = median over sites of K/v/(1 - 2/(9B))^3, (K + h v)/2 stands for K and 2B for "
+    "have: with h = median over sites of K/v/(1 - 2/(9C))^3, (K + h v)/2 stands for K and 2C for "
     "C in all that follows.",
     "drawing": "Of two sites or more that answer, each S is drawn to what the others show, D/u "
     "going as 1/n, with n the mean of a copy's complete rows, rounded: c = max(0, median over "
@@ -84,9 +89,9 @@ INTERVALS: Json = {
     "fixed": "With tau2 = 0: Q = sum of w (q - mean)^2 has mean k - 1 + 2L where all sites share "
     "one effect, and Q/(k - 1)/(1 + 2 (k - 2) L/(k^2 - 1)) is about F(k - 1, (k^2 - 1)/(3L)); the "
     "weighted mean has variance (1 + 4A)/sum(w) and 1/sum(h^2/nu) degrees of freedom.",
-    "totals": "Of counts T = u/m + D, with a = (S - K)/s, lambda = phi(a)/Phi(a), D = s (a + "
-    "lambda) and V = s^2 max(.001, 1 - a lambda - lambda^2); sites' q and T are added up, with "
-    "sum(T)^2/sum(T^2/nu) degrees of freedom (Satterthwaite 1946).",
+    "totals": "Of counts nothing is corrected, and T = u/m + D, with a = (S - K)/s, lambda = "
+    "phi(a)/Phi(a), D = s (a + lambda) and V = s^2 max(.001, 1 - a lambda - lambda^2); sites' q "
+    "and T are added up, with sum(T)^2/sum(T^2/nu) degrees of freedom (Satterthwaite 1946).",
     "report": "The report and `penstock analyse` follow this rule. Without `drawing` it is valid, "
     "too, and its intervals are slightly wider.",
     "examples": "docs/examples of Penstock's sources follow it in Python and in R.",
@@ -98,6 +103,9 @@ INTERVALS: Json = {
     "(2 + 1/m) u where they are as many. With M = u/m and E = max(S, K) - M, (E + M)^2/((B - 1)"
     "(E/B)^2 + (E/B + M)^2) stands for B.",
 }
+
+_MEASURED = ("correction", "sharing")
+"""What there is to say where two refits are drawn from each fit alone."""
 
 MEASURED = (
     "K = mean over fits of (r - r')^2/4, with r and r' the estimates of a fit's two refits: half "
@@ -127,9 +135,10 @@ HELD = (
     "What the tables hold of an effect. Into each site's released model effects of known size were "
     "planted, and the whole private procedure was repeated: slope says how much came back (1 is "
     "all), offset what came back of none. held: at least half of it is shown to come back, and it "
-    "is not shown to be less than .9. attenuated: at least half, and less than .9; nothing is "
-    "corrected for it. unsupported: less than .9, and not shown to be half: the tables hold no "
-    "answer, and an estimate near none is not evidence of none. unresolved: the runs cannot tell. "
+    "is not shown to be less than .9. attenuated: at least half, and less than .9; the estimate is "
+    "corrected by no more of it than refits show. unsupported: less than .9, and not shown to be "
+    "half: the tables hold no answer, and an estimate near none is not evidence of none. "
+    "unresolved: the runs cannot tell. "
     "What the released model lacks, such as the furthest tails of a column, no planted run shows. "
     "doubt: how much of what the copies tell of an effect hangs on few rows far out, or of what a "
     "number beside it varies by; from .35 on an effect is attenuated (off to either side), from .5 "
@@ -206,7 +215,7 @@ def intervals(made: Refitting, *, joint: bool = False) -> Json:
     else:
         # Persons' own latents are the same in every table: less of its sampling is new.
         share = f"{made.fresh:g} " if made.fresh < 1 else ""
-        told = {key: text for key, text in INTERVALS.items() if key != "sharing"}
+        told = {key: text for key, text in INTERVALS.items() if key not in _MEASURED}
         found = told | {"known": INTERVALS["known"].format(fresh=share)}
     if not joint:
         return found

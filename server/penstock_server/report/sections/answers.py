@@ -198,6 +198,7 @@ def _site_rows(
                 "within": e.within,
                 "between": e.between,
                 "mechanism_variance": e.mechanism_variance,
+                "correction": e.correction,
                 "weight": results["random"].weights[i],
                 "weight_fixed": results["fixed"].weights[i] if "fixed" in results else None,
                 "influence": _influence(effects.get(name), link),
