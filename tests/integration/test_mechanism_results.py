@@ -237,8 +237,8 @@ def test_an_analyst_can_pull_refits_and_the_rule_that_combines_them(coordinator,
     files = production.pull_results(coordinator, study_id, tmp_path, copies="refits")
     assert {"refits.parquet", "refits.csv"} <= {file.name for file in files}
     refits = pd.read_parquet(tmp_path / "refits.parquet")
-    assert list(refits.columns[:3]) == ["_site", "_refit", "_copy"]
-    assert set(zip(refits._refit, refits._copy, strict=True)) == {(1, 0), (2, 0)}  # of wire 1.0
+    assert list(refits.columns[:3]) == ["_site", "_refit", "_fit"]
+    assert set(zip(refits._refit, refits._fit, strict=True)) == {(1, 1), (2, 2)}  # one of each
     rule = json.loads((tmp_path / "dictionary.json").read_text())["intervals"]
     assert {"square", "known", "variance", "df", "interval", "pooling"} <= rule.keys()
     with penstock.Client(coordinator.folder.root) as client:

@@ -215,7 +215,7 @@ def test_the_estimate_holds_every_planted_run(planted):
         timing.part(Kind.ONCE)
         return timing
 
-    mechanism = Structured(copies=4, refits=7, planted=planted)
+    mechanism = Structured(copies=4, refits=8, planted=planted)
     study = World(Path()).study(
         sites=("a",), mechanism=mechanism, schema=OUTCOME, estimands=(HAZARD,)
     )
@@ -223,10 +223,10 @@ def test_the_estimate_holds_every_planted_run(planted):
     assert short == Structured(copies=2, refits=1, planted=min(1, planted))
     found = release(short.copies, short.refits, short.planted).measured()
     began = now[0]
-    release(4, 7, planted)
+    release(4, 8, planted)
     few = 2 + 1 + 2 * short.planted
     planned = seconds(study, MECHANISMS["structured"], replace(found, checked=0.1 * few))
-    assert planned == pytest.approx(now[0] - began + 0.1 * (4 + 7 + 2 * planted))
+    assert planned == pytest.approx(now[0] - began + 0.1 * (4 + 8 + 2 * planted))
 
 
 def _study(mechanism):

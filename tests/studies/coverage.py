@@ -15,7 +15,8 @@ what equally likely kinds of sites have. Answers that are marked `unsupported` o
 are none, and their share is told beside. *Width*: the interval's over that of the same sites' real
 rows, under the same rule. *Nothing*: how often a column of which nothing comes is significant.
 *Predicted*: the share of kinds of sites whose own truth the prediction interval holds. *Peer* is
-the interval of the same sites' real rows.
+the interval of the same sites' real rows. *By Rubin's rules* is what software for multiple
+imputation makes of one refit of each fit, and of the copies as if they were imputed, pooled alike.
 
 A cell is a question at one number of sites in one world. Its coverage is below .92 beyond chance
 where Holm's test over all cells says so at .05. Where sites are alike the floored interval holds
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,6 +49,7 @@ from tests.studies.coverage_cells import (
     Job,
     Site,
     World,
+    impute,
     keep_answer,
     list_jobs,
     pose_questions,
@@ -82,6 +84,8 @@ class Found:
     Attributes:
         width: over that without privacy; i2: as the federation has it.
         real: whether the interval without privacy holds the truth.
+        imputed, naive: whether that by Rubin's rules does: of refits, and of copies.
+        imputed_width: as ``width``.
         predicted: share of kinds of sites that the prediction interval holds; NaN of alike sites.
     """
 
@@ -94,6 +98,9 @@ class Found:
     mark: Mark | None
     holds: bool
     real: bool
+    imputed: bool
+    naive: bool
+    imputed_width: float
     width: float
     i2: float
     predicted: float
@@ -180,6 +187,10 @@ def _judge_question(
     if head is None or without is None:
         return None
     weights = dict(zip(good, head.weights, strict=True))
+    imputed = _pool_imputed(own.imputed.get(name) for own in sites.values())
+    naive = _pool_imputed(_combine_copies(own.measured.get(name)) for own in sites.values())
+    if imputed is None or naive is None:
+        return None
     true, predicted = truth[name], math.nan
     if world.unlike and head.pi_low is not None and head.pi_high is not None:
         kinds = [truth[f"{name}/{kind}"] for kind in range(UNLIKENESS)]
@@ -194,6 +205,9 @@ def _judge_question(
         _find_mark(estimand, name, sites, head, weights, declared=declared),
         head.ci_low <= true <= head.ci_high,
         without.ci_low <= true <= without.ci_high,
+        imputed.ci_low <= true <= imputed.ci_high,
+        naive.ci_low <= true <= naive.ci_high,
+        (imputed.ci_high - imputed.ci_low) / (without.ci_high - without.ci_low),
         (head.ci_high - head.ci_low) / (without.ci_high - without.ci_low),
         head.i2,
         predicted,
@@ -207,6 +221,18 @@ def _pool(sites: Sequence[SiteEstimate], *, further: bool = False) -> Pooled | N
 def _pool_real(sites: Mapping[str, Site], name: str) -> Pooled | None:
     real = [own.real[name] for own in sites.values()]
     return _pool([SiteEstimate(y, v, v, None, None, None, 1, 1) for y, v in real if poolable(y, v)])
+
+
+def _pool_imputed(sites: Iterable[SiteEstimate | None]) -> Pooled | None:
+    """Of sites of which just an estimate and a variance are known."""
+    return _pool([one for one in sites if one and poolable(one.estimate, one.variance)])
+
+
+def _combine_copies(one: Measured | None) -> SiteEstimate | None:
+    if one is None or one.plain.between is None:
+        return None
+    plain = one.plain
+    return impute(plain.estimate, plain.within, plain.between, plain.copies_used)
 
 
 def _list_measured(sites: Mapping[str, Site], name: str) -> dict[str, Measured]:
@@ -277,6 +303,7 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         label = f"holds, declared, mean over cells, {what}"
         target, real = LOW if aimed else None, _share([one.real for one in answered])
         yield Row(label, mean, se, len(answered), target, peer=real, holds=holds)
+        yield from _list_imputed(label, answered)
         yield _row(f"marked, declared, {what}", [not one.answers for one in chosen])
     cells = _group([one for one in declared if one.answers])
     below = _list_below({cell: [one.holds for one in own] for cell, own in cells.items()})
@@ -296,6 +323,7 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
             label = f"holds, asked afterwards and not marked, mean over cells: {what}"
             real = _share([one.real for one in chosen])
             yield Row(label, mean, se, len(chosen), UNDECLARED, peer=real, holds=holds)
+            yield from _list_imputed(label, chosen)
     yield _row("marked, asked afterwards", [not one.answers for one in others])
     nothing = [one for one in (*declared, *others) if one.nothing and one.answers]
     if nothing:
@@ -304,6 +332,16 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         holds = _say(wrong <= NOTHING + 2 * se, se)
         label = "significant, of nothing, mean over cells"
         yield Row(label, wrong, se, len(nothing), NOTHING, holds=holds)
+
+
+def _list_imputed(label: str, chosen: Sequence[Found]) -> Iterator[Row]:
+    for tables in ("refits", "copies"):
+        own = [one.imputed if tables == "refits" else one.naive for one in chosen]
+        held = [replace(one, holds=holds) for one, holds in zip(chosen, own, strict=True)]
+        mean, se = _over_cells(held)
+        yield Row(f"{label}, by Rubin's rules of {tables}", mean, se, len(held))
+    width = float(np.median([one.imputed_width / one.width for one in chosen]))
+    yield Row(f"width by Rubin's rules of refits over ours: {label}", width, None, len(chosen))
 
 
 def _say(within: bool, se: float) -> bool | None:

@@ -26,7 +26,7 @@ from tests.support import made
 from tests.support.delivered import deliver
 
 from penstock.enquiry.shorthand import read_question
-from penstock.inference.combine import SiteEstimate
+from penstock.inference.combine import SiteEstimate, combine
 from penstock.inference.floored import estimate_floored
 from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured, Spread
@@ -378,6 +378,9 @@ def measure_site(world: World, number: int) -> Answer:
     return found
 
 
+_IMPUTED = ("estimate", "within", "between", "copies_used")
+
+
 def _flatten(
     schema: Schema,
     asked: Estimand,
@@ -399,6 +402,9 @@ def _flatten(
     told = ("square", "known", "df", "rows", "shift", "unit", "known_df")
     values |= {name: getattr(shown, name) for name in told}
     values["refits"] = one.refits
+    imputed = combine([estimate_floored(schema, asked, t) for t in refits[:: how.per_fit]])
+    if imputed.problem is None and imputed.between is not None:
+        values |= {f"imputed/{name}": getattr(imputed, name) for name in _IMPUTED}
     return {name: math.nan if v is None else float(v) for name, v in values.items()}
 
 
@@ -416,17 +422,19 @@ class Site:
 
     Attributes:
         real: estimate and variance without privacy.
+        imputed: by Rubin's rules of one refit of each fit.
     """
 
     measured: Mapping[str, Measured]
     real: Mapping[str, tuple[float, float]]
+    imputed: Mapping[str, SiteEstimate]
     doubts: Mapping[str, float]
     slopes: Mapping[str, Slope]
 
 
 def read_site(kept: Answer, names: Sequence[str]) -> Site:
     """Of these questions."""
-    measured, real, doubts, slopes = {}, {}, {}, {}
+    measured, real, imputed, doubts, slopes = {}, {}, {}, {}, {}
     for name in names:
         own = {k.removeprefix(f"{name}/"): v for k, v in kept.items() if k.startswith(f"{name}/")}
         real[name] = own["real"], own["real_variance"]
@@ -434,9 +442,17 @@ def read_site(kept: Answer, names: Sequence[str]) -> Site:
             doubts[name] = own["doubt"]
         if "estimate" in own:
             measured[name] = _read_measured(own)
+        if "imputed/estimate" in own:
+            imputed[name] = impute(*(own[f"imputed/{field}"] for field in _IMPUTED))
         if "slope/slope" in own:
             slopes[name] = _read_slope(own)
-    return Site(measured, real, doubts, slopes)
+    return Site(measured, real, imputed, doubts, slopes)
+
+
+def impute(estimate: float, within: float, between: float, tables: float) -> SiteEstimate:
+    """As software for multiple imputation has it: T = ū + (1 + 1/m) b (Rubin 1987)."""
+    count, variance = int(tables), within + (1 + 1 / tables) * between
+    return SiteEstimate(estimate, variance, within, between, None, None, count, count)
 
 
 def _read_measured(own: Answer) -> Measured:

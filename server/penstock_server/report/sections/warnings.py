@@ -179,7 +179,7 @@ _MARKED = {
     "models did not come back, or nearly all of a column lies in one cell of its counts: the "
     "pooled number is no answer.",
     Mark.ATTENUATED: "Attenuated in the tables: {}. Effects that were planted into the released "
-    "models came back smaller; the pooled number is not corrected for that.",
+    "models came back smaller; the pooled number is corrected by no more of it than refits show.",
     Mark.UNRESOLVED: "Not known to be held by the tables: {}. What came back of effects that were "
     "planted into the released models is too uncertain to say, or none were planted.",
 }
