@@ -89,6 +89,7 @@ PEERS_privacy := opendp==0.14.2 deprecated wrapt
 PEERS_swf-digits := scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloudpickle==3.1.2 narwhals==2.29.0
 PEERS_foreign := $(PEERS_swf-digits)
 PEERS_private-utility := $(PEERS_swf-digits)
+PEERS_adult   := $(PEERS_swf-digits)
 PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
 
 # MST and AIM need versions of their own of what .venv has, so they have an environment of their own.
@@ -103,6 +104,7 @@ ENVIRONMENTS_foreign := .bench/smartnoise/.ready
 ENVIRONMENTS_tables  := .bench/smartnoise/.ready
 ENVIRONMENTS_wide    := .bench/smartnoise/.ready
 ENVIRONMENTS_private-utility := .bench/smartnoise/.ready
+ENVIRONMENTS_adult := .bench/smartnoise/.ready
 
 .bench/smartnoise/.ready: $(VENV)/.ready
 	rm -rf $(@D)

@@ -5,6 +5,7 @@ import sys
 from tests.support.results import run_named
 
 STUDIES = {
+    "adult": "tests.studies.adult",
     "answers": "tests.studies.answers",
     "audits": "tests.studies.audits",
     "break-even": "tests.studies.break_even",

@@ -14,7 +14,7 @@ site's own. `structured` sees the numbers as they are, with the spike of the two
 `foreign_smartnoise.py` calls them; the copula is that of `foreign_peers.py`. Targets: one-way at
 most MST's, two- and three-way at most .9 of the best peer of the same run. PENSTOCK_SEEDS says how
 many draws (10); peers have PENSTOCK_PEER_SEEDS of them (3). AIM takes minutes to hours here and is
-run where PENSTOCK_AIM names its ε's, as "1,3".
+run by `adult` alone.
 
 *Cells* are of the real tables of `foreign_real.py` (its Adult has nine columns) and of three
 generators of `foreign_generators.py`, with the dictionary that `site check` suggests: 300 rows,
@@ -65,15 +65,15 @@ def list_jobs() -> list[Job]:
     return list_adult_jobs() + list_cell_jobs()
 
 
-def list_adult_jobs() -> list[Job]:
+def list_adult_jobs(aim: Sequence[float] = ()) -> list[Job]:
+    """AIM has one draw, at these ε."""
     seeds, few = _read_number("SEEDS", 10), _read_number("PEER_SEEDS", 3)
     jobs = [Job("structured", e, number) for e in EPSILONS for number in range(seeds)]
     jobs += [Job("copula", e, number) for e in EPSILONS for number in range(few)]
     jobs += [Job("real", 0.0, number) for number in range(few)]
     if can_run_smartnoise():
         jobs += [Job("mst", e, number) for e in EPSILONS for number in range(few)]
-        asked = [float(e) for e in os.environ.get("PENSTOCK_AIM", "").split(",") if e]
-        jobs += [Job("aim", e, 0) for e in asked]
+        jobs += [Job("aim", epsilon, 0) for epsilon in aim]
     return jobs
 
 
@@ -135,9 +135,7 @@ def run() -> Path:
 def list_adult_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]:
     rows = []
     for epsilon in EPSILONS:
-        arms = _collect_arms(
-            answers, [j for j in jobs if j.table == ADULT and j.epsilon == epsilon]
-        )
+        arms = collect_arms(answers, [j for j in jobs if j.table == ADULT and j.epsilon == epsilon])
         ours, peers = arms.pop("structured", []), arms
         if not ours:
             continue
@@ -152,7 +150,7 @@ def list_adult_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row
         best = max(peers, key=lambda arm: np.mean([a["AUC"] for a in peers[arm]]), default="")
         peer = float(np.mean([a["AUC"] for a in peers[best]])) if best else None
         what = f"AUC of income, ε = {epsilon:g}" + (f" (peer: {best})" if best else "")
-        mean, se = _mean([a["AUC"] for a in ours])
+        mean, se = average([a["AUC"] for a in ours])
         target = None if peer is None else peer - 0.01
         holds = None if target is None else mean >= target - 2 * se
         rows.append(Row(what, mean, se, len(ours), target, peer, holds=holds))
@@ -172,7 +170,7 @@ def list_cell_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]
     for job in jobs:
         if job.table != ADULT:
             by_cell.setdefault((job.table, job.n, job.epsilon), []).append(job)
-    found = {cell: _collect_arms(answers, own) for cell, own in by_cell.items()}
+    found = {cell: collect_arms(answers, own) for cell, own in by_cell.items()}
     judged = {cell: arms for cell, arms in found.items() if {"structured", "mst"} <= arms.keys()}
     if not judged:
         return []
@@ -183,19 +181,19 @@ def list_cell_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]
         ranks = [_rank_ours(arms, name) for arms in judged.values()]
         what = f"share of cells where {name} is non-inferior"
         whole.append(Row(what, share, None, len(rows), SHARE, holds=share >= SHARE))
-        mean, se = _mean(ranks)
+        mean, se = average(ranks)
         whole.append(Row(f"mean rank in a cell, {name}", mean, se, len(ranks)))
         single += rows.values()
     seconds = [a["seconds"] for arms in judged.values() for a in arms["structured"]]
     peer = [a["seconds"] for arms in judged.values() for a in arms["mst"]]
-    whole.append(_row("seconds of a cell's release (peer: mst)", seconds, None, _mean(peer)[0]))
+    whole.append(_row("seconds of a cell's release (peer: mst)", seconds, None, average(peer)[0]))
     return whole + single
 
 
 def _judge_cell(cell: Cell, arms: Arms, name: str) -> Row:
     table, n, epsilon = cell
     means = _list_means(arms, name)
-    mean, se = _mean([a[name] for a in arms["structured"]])
+    mean, se = average([a[name] for a in arms["structured"]])
     best = min((arm for arm in means if arm != "structured"), key=means.__getitem__)
     target = NON_INFERIOR * means[best]
     what = f"{table}, n = {n}, {name}, ε = {epsilon:g} (peer: {best})"
@@ -212,7 +210,7 @@ def _list_means(arms: Arms, name: str) -> dict[str, float]:
     return {arm: float(np.mean([a[name] for a in own])) for arm, own in arms.items()}
 
 
-def _collect_arms(answers: dict[str, Answer], jobs: Sequence[Job]) -> Arms:
+def collect_arms(answers: dict[str, Answer], jobs: Sequence[Job]) -> Arms:
     arms: Arms = {}
     for job in jobs:
         if job.key in answers:
@@ -221,11 +219,11 @@ def _collect_arms(answers: dict[str, Answer], jobs: Sequence[Job]) -> Arms:
 
 
 def _row(what: str, values: Sequence[float], target: float | None, peer: float | None) -> Row:
-    mean, se = _mean(values)
+    mean, se = average(values)
     holds = None if target is None else mean <= target + 2 * se
     return Row(what, mean, se, len(values), target, peer, holds=holds)
 
 
-def _mean(values: Sequence[float]) -> tuple[float, float]:
+def average(values: Sequence[float]) -> tuple[float, float]:
     spread = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return float(np.mean(values)), spread

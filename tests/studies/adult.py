@@ -1,0 +1,37 @@
+"""Adult alone of the arena, with every arm's own numbers: AIM takes minutes to hours of each ε.
+
+As `private-utility` has it (its docstring says how arms are set and judged), whose kept answers are
+used where there are some. PENSTOCK_AIM names the ε's at which AIM is run (".5,1,3"), of one draw.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.studies.lni import over_runs
+from tests.studies.private_utility import (
+    EPSILONS,
+    average,
+    collect_arms,
+    list_adult_jobs,
+    list_adult_rows,
+)
+from tests.studies.private_utility_releases import answer, store
+from tests.studies.private_utility_tables import NAMES
+from tests.support.results import Row, write
+
+
+def run() -> Path:
+    """Runs what is not kept, and writes down all."""
+    aim = [float(epsilon) for epsilon in os.environ.get("PENSTOCK_AIM", ".5,1,3").split(",")]
+    jobs, known = list_adult_jobs(aim), store().read()
+    over_runs(answer, [job for job in jobs if job.key not in known], "releases")
+    answers = store().read()
+    rows = list_adult_rows(answers, jobs)
+    for epsilon in EPSILONS:
+        for arm, own in collect_arms(answers, [j for j in jobs if j.epsilon == epsilon]).items():
+            for name in (*NAMES, "AUC", "seconds"):
+                mean, se = average([one[name] for one in own])
+                rows.append(Row(f"{arm}, {name}, ε = {epsilon:g}", mean, se, len(own)))
+    return write("adult", rows, (__doc__ or "").strip())
