@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from penstock.mechanisms.protocol import Following
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.released import EACH, Refitting
 from penstock.questions.estimands import Estimand
+from penstock.questions.persons import Courses
 from penstock.schema import Coded, from_arrow
 from penstock.study.study import Study
 
@@ -48,6 +50,14 @@ class Holdings:
     sites: Mapping[str, Holding]
     _known: dict[Estimand, dict[str, Measured]] = field(default_factory=dict)
 
+    @property
+    def read_courses(self) -> Callable[[Coded], Courses] | None:
+        """Whose a table's rows are and when, of a study that follows persons."""
+        mechanism = self.study.mechanism
+        if not isinstance(mechanism, Following):
+            return None
+        return partial(mechanism.read_courses, self.study.schema)
+
     def measure(self, asked: Estimand) -> dict[str, SiteEstimate]:
         """An estimand at every site, with the mechanism's variance as refits show it.
 
@@ -72,9 +82,9 @@ class Holdings:
 
     def _fit(self, asked: Estimand) -> dict[str, Measured]:
         found = {}
+        one = partial(estimate_floored, self.study.schema, asked, read_courses=self.read_courses)
         for site, own in self.sites.items():
-            fitted = [estimate_floored(self.study.schema, asked, t) for t in own.copies]
-            again = [estimate_floored(self.study.schema, asked, t) for t in own.refits]
+            fitted, again = [one(t) for t in own.copies], [one(t) for t in own.refits]
             found[site] = Measured.of(
                 fitted,
                 again,
@@ -123,16 +133,6 @@ def _require_tables(study: Study, folder: Path) -> None:
             f"{study.mechanism.name} answers its own questions alone",
             study.name,
             "a study whose sites release tables",
-            remedy,
-        )
-    if isinstance(study.mechanism, Following):
-        remedy = "Follow the rule in dictionary.json"
-        raise _unfit(
-            folder,
-            "study",
-            "is of persons over time, which is not analysed here",
-            study.name,
-            "tables of rows",
             remedy,
         )
 

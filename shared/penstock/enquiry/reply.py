@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 
 from penstock.base.documents import Json
@@ -12,6 +13,7 @@ from penstock.enquiry.figures import LEVEL, tell_pooled, tell_site
 from penstock.enquiry.holdings import Holdings
 from penstock.enquiry.shorthand import find_alike, read_question
 from penstock.inference import pooling
+from penstock.inference.floored import choose_rows
 from penstock.inference.headline import pool_sites
 from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured
@@ -190,8 +192,10 @@ def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, floa
     if find_spec("statsmodels") is None:
         return None
     schema, shares = holdings.study.schema, {}
+    choose = partial(choose_rows, schema, holdings.read_courses)
     for site, own in holdings.sites.items():
-        doubts = doubt_estimates(schema, pose_copies(schema, [asked], own.copies)).estimands
+        posed = pose_copies(schema, [asked], own.copies, choose)
+        doubts = doubt_estimates(schema, posed).estimands
         if asked.name in doubts:
             shares[site] = doubts[asked.name]
     return tell_doubts(shares, weights)

@@ -14,30 +14,91 @@ text                                            what is asked
 ``survival(time, 5)``                           Kaplan and Meier's share without the event at 5
 ``incidence(time, other, 5)``                   Aalen and Johansen's share with the event by 5, of
                                                 which ``other`` is a competing event
+``rmst(time, 5)``                               the mean time without the event, until 5
+``correlation(sbp, weight)``                    of rows
 ==============================================  ====================================================
 
 Without a name the model is Cox's of a duration, logistic of a binary outcome, ordinal of levels in
 order, and linear of numbers. A name of one of the study's estimands asks for that one.
+
+Of persons over time, in a study that follows them, times are said behind the question:
+
+==============================================  ====================================================
+text                                            what is asked
+==============================================  ====================================================
+``quantile(sbp, 0.9) at 6``                     of persons at a time; also shares, correlations and
+                                                regressions
+``sbp ~ smoker + sbp at 0 until 6``             of columns at one time with the outcome at a later
+``change(sbp) at 0 until 6``                    within persons; ``change-sd`` its standard deviation
+``transition(stage, I, II) at 0 until 6``       of those with one level, the share with another
+``Surv(years, died) ~ sbp at 1``                hazards from a landmark on
+``survival(years, 5) at 1``                     of those who are followed at 1
+``mixed: sbp ~ visit + smoker``                 slope along the time, with an intercept of each
+==============================================  ====================================================
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from penstock.base.checks import NAME, nearest, shown
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.joint.consortium import SITE, ask_within
+from penstock.mechanisms.protocol import Following
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor, Product, Spline, read_regressor
 from penstock.questions.models import EVERY, MODELS
+from penstock.questions.occasions import Time
 from penstock.questions.suitability import estimand_problems
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
 
 FORM = "outcome ~ column + column, mean(column), survival(time, 5), or an estimand's name"
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a function of a column is written.
+
+    Attributes:
+        text: what stands in the brackets; counts: how many words may come after the column.
+        read: what they say of the estimand; model: its model's name, where it is another.
+    """
+
+    text: str
+    counts: tuple[int, ...]
+    read: Callable[[Sequence[str], Schema], dict[str, object]]
+    model: str = ""
+
+
+_FORMS = {
+    "mean": _Form("column", (0,), lambda _, __: {}),
+    "median": _Form("column", (0,), lambda _, __: {"probability": 0.5}, "quantile"),
+    "quantile": _Form("column, number", (1,), lambda p, _: {"probability": _read_number(p[0])}),
+    "survival": _Form("duration, number", (1,), lambda p, _: {"at": _read_number(p[0])}),
+    "incidence": _Form(
+        "duration, competing, number",
+        (2,),
+        lambda p, schema: {"competing": find_column(p[0], schema).name, "at": _read_number(p[1])},
+        "cumulative-incidence",
+    ),
+    "rmst": _Form("duration, number", (1,), lambda p, _: {"until": _read_number(p[0])}),
+    "correlation": _Form(
+        "column, column",
+        (0, 1),
+        lambda p, schema: {"term": find_column(p[0], schema).name} if p else {},
+    ),
+    "change": _Form("column", (0,), lambda _, __: {}),
+    "change-sd": _Form("column", (0,), lambda _, __: {}),
+    "transition": _Form(
+        "column, level, level",
+        (2,),
+        lambda p, _: {"level": p[0].strip("'\""), "outcome_level": p[1].strip("'\"")},
+    ),
+}
 
 _ALIASES = {"linear": "ols", "lm": "ols", "glm": "logistic", "coxph": "cox"}
 _GUESSED = {
@@ -49,7 +110,9 @@ _GUESSED = {
     "integer": "ols",
 }
 _PREFIX = re.compile(r"\s*([a-z][a-z-]*)\s*:\s*(?=\S)")
-_CALL = re.compile(r"\s*(mean|median|quantile|share|survival|incidence)\s*\((.*)\)\s*")
+_CALL = re.compile(rf"\s*(share|{'|'.join(_FORMS)})\s*\((.*)\)\s*")
+_MOMENT = r"('[^']*'|[^\s()']+)"
+_TIMES = re.compile(rf"(.*\S)\s+at\s+{_MOMENT}(?:\s+until\s+{_MOMENT})?\s*")
 _SURV = re.compile(rf"\s*Surv\s*\(\s*({NAME.pattern})\s*(?:,\s*({NAME.pattern})\s*)?\)\s*")
 _LEVEL = re.compile(rf"\s*({NAME.pattern})\s*\[([^\[\]]{{1,64}})\]\s*")
 _SCALED = re.compile(rf"I\s*\(\s*({NAME.pattern})\s*/\s*([0-9.eE+-]+)\s*\)")
@@ -73,6 +136,7 @@ def read_question(text: str, study: Study) -> tuple[Estimand, ...]:
         if text.strip() == declared.name:
             return (declared,)
     formula, _, where = text.partition(" where ")
+    formula, times = _split_times(formula)
     robust, model, rest = _split_model(formula)
     try:
         if "~" in rest:
@@ -81,10 +145,11 @@ def read_question(text: str, study: Study) -> tuple[Estimand, ...]:
             found = (_read_call(rest, where, study),)
         if robust:
             found = tuple(replace(e, errors="robust") for e in found)
-        found = tuple(_ask_of(study, e) for e in found)
+        found = tuple(_ask_of(study, _ask_at(e, times)) for e in found)
     except InvalidInput as error:
         raise InvalidInput(f"question {shown(text)}", error.problems) from None
     problems = [p for e in found for p in estimand_problems(e, study.schema.columns)]
+    problems = problems or [p for e in found if e.over_time for p in _refuse_over_time(e, study)]
     if problems:
         raise InvalidInput(f"question {shown(text)}", list(dict.fromkeys(problems)))
     return tuple(find_declared(e, study.estimands) or e for e in found)
@@ -97,6 +162,21 @@ def _ask_of(study: Study, asked: Estimand) -> Estimand:
     if not apart or SITE in (*asked.columns, *asked.strata):
         return asked
     return ask_within(asked, strata=mechanism.stratifies)
+
+
+def _ask_at(asked: Estimand, times: Sequence[Time]) -> Estimand:
+    """What is asked, at these times: of a survival the landmark, its own time being the second."""
+    if not times:
+        return asked
+    given = [*times, *([] if asked.at is None else [asked.at])]
+    return replace(asked, at=given[0], until=given[1] if len(given) > 1 else asked.until)
+
+
+def _refuse_over_time(asked: Estimand, study: Study) -> list[Problem]:
+    if isinstance(study.mechanism, Following):
+        return study.mechanism.problems_over_time(study.schema, asked)
+    what = f"is of persons over time, whom {study.mechanism.name} does not follow"
+    return [Problem("question", what, remedy="Leave out the times")]
 
 
 def find_declared(asked: Estimand, declared: Sequence[Estimand]) -> Estimand | None:
@@ -122,6 +202,21 @@ def _key(estimand: Estimand) -> tuple[object, ...]:
     return plain, beside, frozenset(estimand.strata)
 
 
+def _split_times(text: str) -> tuple[str, tuple[Time, ...]]:
+    """A question without the times behind it, and these: none to two."""
+    found = _TIMES.fullmatch(text)
+    if found is None:
+        return text, ()
+    return found[1], tuple(_read_time(time) for time in found.groups()[1:] if time is not None)
+
+
+def _read_time(text: str) -> Time:
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip("'")
+
+
 def _split_model(text: str) -> tuple[bool, str, str]:
     """Whether errors are to be robust, the model's name, if it is said, and what comes after both
     and their colons."""
@@ -144,7 +239,8 @@ def _read_formula(text: str, model: str, where: str, schema: Schema) -> tuple[Es
     left, _, right = text.partition("~")
     outcome, level = _read_outcome(left, schema)
     model = model or _guess_model(outcome)
-    if not EVERY.of(model).compares:
+    along = EVERY.of(model).per_time
+    if not (along or EVERY.of(model).compares):
         raise _refused("model", model, f"Write {model}(column)")
     strata: list[str] = []
     exposure, terms = "", list[str]()
@@ -167,6 +263,8 @@ def _read_formula(text: str, model: str, where: str, schema: Schema) -> tuple[Es
     paired = {c for r in regressors if isinstance(r, Product) for c in r.columns}
     found_estimands: list[Estimand] = []
     for place, (term, regressor) in enumerate(zip(terms, regressors, strict=True)):
+        if along and place:
+            break
         if isinstance(regressor, Spline) or (isinstance(regressor, Factor) and term in paired):
             continue
         for asked, own in _list_levels(term, regressor, schema):
@@ -271,21 +369,12 @@ def _read_call(text: str, where: str, study: Study) -> Estimand:
             given["direction"] = "above" if shared[2] == ">" else "below"
     else:
         parts = [part.strip() for part in inside.split(",")]
-        column = find_column(parts[0], study.schema)
-        if name == "incidence":
-            if len(parts) != 3:
-                raise _refused(name, inside, "Write incidence(duration, competing, number)")
-            given["competing"] = find_column(parts.pop(1), study.schema).name
-        numbers = [_read_number(part) for part in parts[1:]]
-        wanted = 1 if name in ("quantile", "survival", "incidence") else 0
-        if len(numbers) != wanted:
-            raise _refused(name, inside, f"Write {name}(column{', number' if wanted else ''})")
-        if name in ("survival", "incidence"):
-            given["at"] = numbers[0]
-            name = "cumulative-incidence" if name == "incidence" else name
-        elif name in ("quantile", "median"):
-            given["probability"] = numbers[0] if numbers else 0.5
-            name = "quantile"
+        column = find_column(parts.pop(0), study.schema)
+        form = _FORMS[name]
+        if len(parts) not in form.counts:
+            raise _refused(name, inside, f"Write {name}({form.text})")
+        given |= form.read(parts, study.schema)
+        name = form.model or name
     asked: Estimand = Estimand("q1", name, column.name, **given)  # type: ignore[arg-type]
     return asked
 

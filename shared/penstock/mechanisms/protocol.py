@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.privacy.events import Event
     from penstock.privacy.measurements import WholeSum
     from penstock.privacy.noise.sources import NoiseSource
+    from penstock.questions.persons import Courses
     from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
@@ -74,6 +75,9 @@ class Following(Protocol):
 
     def problems_over_time(self, schema: Schema, estimand: Estimand) -> list[Problem]:
         """What an estimand of persons over time asks that the tables cannot tell."""
+
+    def read_courses(self, schema: Schema, table: Coded) -> Courses:
+        """Whose each row of a released table is, and when it was taken."""
 
 
 class Plan(Protocol):

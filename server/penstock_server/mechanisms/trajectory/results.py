@@ -11,7 +11,6 @@ from typing import ClassVar
 from penstock.inference.refits import Measured
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.released import PARTICLES, PATHS
-from penstock.mechanisms.trajectory.histories import read_courses
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.mechanisms.delivery import Upload
@@ -45,7 +44,7 @@ class TrajectoryResults:
         """What is computed of its tables, as of any, and of the persons in them."""
         return TableResults(
             self.study,
-            read_courses=partial(read_courses, self.used, self.study.schema),
+            read_courses=partial(self.used.read_courses, self.study.schema),
             numbered=self.used.measures(self.study.schema),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
@@ -13,7 +13,10 @@ from penstock.mechanisms.trajectory.asked_end import check_end
 from penstock.mechanisms.trajectory.asked_times import check_over_time
 from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.questions.estimands import Estimand
-from penstock.schema import LARGEST, Column, Schema
+from penstock.schema import LARGEST, Coded, Column, Schema
+
+if TYPE_CHECKING:
+    from penstock.questions.persons import Courses
 
 STARTS = ("gaussian", "k-means", "public", "counts")
 COUPLINGS = ("entropic", "exact")
@@ -198,6 +201,12 @@ class Trajectory:
             check, estimand, schema, times, measured=measured, read=follow_up_of(self, schema)
         )
         return check.problems
+
+    def read_courses(self, schema: Schema, table: Coded) -> Courses:
+        """Whose each row of a released table is, and when it was taken."""
+        from penstock.mechanisms.trajectory.histories import read_courses
+
+        return read_courses(self, schema, table)
 
     def measures(self, schema: Schema) -> bool:
         """Whether what persons' rows have in common is measured, in a study without problems."""

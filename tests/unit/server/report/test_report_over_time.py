@@ -18,6 +18,9 @@ import pytest
 from tests.support import made
 from tests.support.carried_out import release
 
+from penstock.base.errors import InvalidInput
+from penstock.enquiry.holdings import Holdings, read_holdings
+from penstock.enquiry.reply import answer_questions
 from penstock.inference.refits import Measured, widen_sites
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.plans import plan
@@ -163,6 +166,65 @@ def truth(name: str) -> float:
         "worse": np.mean(stage[stage[:, 0] == 0, 2] == 1),
         "slope": np.polyfit(np.tile(np.arange(VISITS), len(sbp)), sbp.ravel(), 1)[0],
     }[name]
+
+
+@pytest.fixture(scope="module")
+def holdings(
+    uploads: list[Upload], report: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Holdings:
+    """What an analyst pulls of it."""
+    out, results = tmp_path_factory.mktemp("pulled"), kind_of(STUDY).load_results()
+    results.export(lambda: iter(uploads), out, "refits")
+    asked = {"study_id": "5" * 64, "fresh": 1.0, "per_fit": 1, "study": STUDY.to_dict()}
+    (out / "study.json").write_text(json.dumps(asked))
+    (out / "report.json").write_text(json.dumps(report))
+    return read_holdings(out)
+
+
+def test_analyse_has_the_reports_own_numbers(holdings: Holdings, report: dict[str, Any]) -> None:
+    told = answer_questions(holdings, [])
+    assert [each["declared"] for each in told] == [e.name for e in ESTIMANDS]
+    for each, own in zip(told, report["estimands"], strict=True):
+        assert each["mark"] == (own["held"] and own["held"]["mark"])
+        for key in ("coefficient", "se", "df", "tau2"):
+            assert each["random"][key] == pytest.approx(own["random"][key], rel=1e-8)
+
+
+LDL, PRESSURE = (np.concatenate([cohort(seed)[n] for seed in (0, 1)]) for n in ("ldl", "sbp"))
+FURTHER = {
+    "mean(ldl) at 2": LDL[:, 2].mean(),
+    "change(ldl) at 0 until 2": (LDL[:, 2] - LDL[:, 0]).mean(),
+    "change-sd(ldl) at 0 until 2": (LDL[:, 2] - LDL[:, 0]).std(),
+    "correlation(sbp, ldl) at 2": np.corrcoef(PRESSURE[:, 2], LDL[:, 2])[0, 1],
+    "correlation(ldl) at 0 until 2": np.corrcoef(LDL[:, 0], LDL[:, 2])[0, 1],
+    "mixed: ldl ~ visit": 0.0,
+    "sbp ~ ldl at 1": np.polyfit(LDL[:, 1], PRESSURE[:, 1], 1)[0],
+    "sbp ~ ldl at 0 until 2": np.polyfit(LDL[:, 0], PRESSURE[:, 2], 1)[0],
+}
+
+
+@pytest.mark.parametrize("question", FURTHER)
+def test_further_questions_of_persons_over_time_are_answered(
+    holdings: Holdings, question: str
+) -> None:
+    (told,) = answer_questions(holdings, [question])
+    value = told["random"]["value"]
+    width, off = value["high"] - value["low"], value["estimate"] - FURTHER[question]
+    assert told["declared"] is None
+    assert abs(off) < 2 * width, (value, FURTHER[question])
+
+
+@pytest.mark.parametrize(
+    ("question", "what"),
+    [
+        ("mean(sbp) at 9", "visit"),
+        ("change(sbp) at 0", "second time"),
+        ("transition(stage, I, IV) at 0 until 2", "level of the outcome"),
+    ],
+)
+def test_a_time_that_is_none_is_refused(holdings: Holdings, question: str, what: str) -> None:
+    with pytest.raises(InvalidInput, match=what):
+        answer_questions(holdings, [question])
 
 
 @pytest.mark.parametrize("name", [e.name for e in ESTIMANDS])

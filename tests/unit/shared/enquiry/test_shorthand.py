@@ -9,8 +9,10 @@ from tests.support import made
 
 from penstock.base.errors import InvalidInput
 from penstock.enquiry.shorthand import find_alike, find_declared, read_question
+from penstock.mechanisms import Trajectory
 from penstock.schema import Column, Schema
 
+DIED = Column("died", "event")
 STUDY = made.study(made.MECHANISMS["maf"])
 
 
@@ -44,6 +46,48 @@ def test_functions_of_a_column():
     assert read_question("median(chol)", STUDY)[0].probability == 0.5
     (share,) = read_question("share(chol > 6)", STUDY)
     assert (share.model, share.threshold, share.direction) == ("share", 6.0, "above")
+
+
+def test_further_functions_of_columns():
+    schema = Schema(
+        (*STUDY.schema.columns, Column("years", "duration", upper=9, event="died"), DIED),
+        person="patient",
+        max_rows_per_person=2,
+    )
+    study = made.study(made.MECHANISMS["maf"], schema=schema, estimands=())
+    (one,) = read_question("rmst(years, 5)", study)
+    assert (one.model, one.outcome, one.until, one.at) == ("rmst", "years", 5.0, None)
+    (one,) = read_question("correlation(chol, sbp)", study)
+    assert (one.model, one.outcome, one.term) == ("correlation", "chol", "sbp")
+
+
+def test_times_stand_behind_a_question():
+    """Of a study that follows persons; a level may have the word in it."""
+    visit, sbp, stage = (
+        STUDY.schema["visit"],
+        STUDY.schema["sbp"],
+        Column("stage", "ordered", levels=("I", "look at me")),
+    )
+    schema = Schema((visit, sbp, stage), person="patient", max_rows_per_person=3)
+    study = made.study(Trajectory("visit"), schema=schema, estimands=())
+
+    def times(text):
+        return [(e.model, e.at, e.until) for e in read_question(text, study)]
+
+    assert times("mean(sbp) at 2") == [("mean", 2.0, None)]
+    assert times("change(sbp) at 0 until 3 where stage == 'I'") == [("change", 0.0, 3.0)]
+    assert times("share(stage == 'look at me') at 1") == [("share", 1.0, None)]
+    assert times("share(stage == 'look at me')") == [("share", None, None)]
+    assert times("sbp ~ stage at 1") == [("ols", 1.0, None)]
+    (one,) = read_question("mixed: sbp ~ visit + stage", study)
+    assert (one.model, one.term, one.adjust) == ("mixed", "visit", ("stage",))
+    (one,) = read_question("transition(stage, 'look at me', I) at 0 until 1", study)
+    assert (one.level, one.outcome_level) == ("look at me", "I")
+
+
+def test_nobody_is_followed_where_rows_are_released():
+    with pytest.raises(InvalidInput, match="maf does not follow"):
+        read_question("mean(sbp) at 2", STUDY)
 
 
 def test_what_is_declared_is_found_in_any_order_and_by_its_name():
