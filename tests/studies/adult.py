@@ -1,7 +1,8 @@
-"""Adult alone of the arena, with every arm's own numbers: AIM takes minutes to hours of each ε.
+"""Adult alone of the arena, with every arm's own numbers, `maf` and `sliced-wasserstein` among them.
 
 As `private-utility` has it (its docstring says how arms are set and judged), whose kept answers are
-used where there are some. PENSTOCK_AIM names the ε's at which AIM is run (".5,1,3"), of one draw.
+used where there are some. AIM takes minutes to hours of each ε: PENSTOCK_AIM names those at which
+it is run (".5,1,3"), of one draw. The two flows, which nobody made for levels, have one draw, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.studies.private_utility import (
     list_adult_jobs,
     list_adult_rows,
 )
-from tests.studies.private_utility_releases import answer, store
+from tests.studies.private_utility_releases import Job, answer, store
 from tests.studies.private_utility_tables import NAMES
 from tests.support.results import Row, write
 
@@ -25,7 +26,8 @@ from tests.support.results import Row, write
 def run() -> Path:
     """Runs what is not kept, and writes down all."""
     aim = [float(epsilon) for epsilon in os.environ.get("PENSTOCK_AIM", ".5,1,3").split(",")]
-    jobs, known = list_adult_jobs(aim), store().read()
+    flows = [Job(arm, e, 0) for arm in ("maf", "sliced-wasserstein") for e in EPSILONS]
+    jobs, known = [*list_adult_jobs(aim), *flows], store().read()
     over_runs(answer, [job for job in jobs if job.key not in known], "releases")
     answers = store().read()
     rows = list_adult_rows(answers, jobs)
