@@ -1,4 +1,4 @@
-"""Adult alone of the arena, with every arm's own numbers, `maf` and `sliced-wasserstein` among them.
+"""Adult alone of the arena, every arm by itself, `maf` and `sliced-wasserstein` among them.
 
 As `private-utility` has it (its docstring says how arms are set and judged), whose kept answers are
 used where there are some. AIM takes minutes to hours of each ε: PENSTOCK_AIM names those at which
