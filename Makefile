@@ -34,9 +34,9 @@ $(LINT)/.ready: pyproject.toml
 setup: $(VENV)/.ready ## install into .venv
 
 # Without R the tests of its worked example are skipped.
-r: ## R, survival and metafor for the worked examples, by apt-get; Debian, as root
+r: ## R, survival, metafor and mitools for the worked examples, by apt-get; Debian, as root
 	apt-get -q update
-	DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends r-base-core r-cran-survival r-cran-metafor r-cran-jsonlite
+	DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends r-base-core r-cran-survival r-cran-metafor r-cran-mitools r-cran-jsonlite
 
 # Without Chromium the tests of the report in a browser are skipped. Of this package only axe-core's script is used, so it
 # comes without what it asks for, which would drive a browser of its own.

@@ -315,8 +315,8 @@ ALLOWED = {
 ALLOWED["shared/penstock/questions/fits/standardised.py"] = {
     "logistic"
 }  # by which risks are fitted
-ALLOWED["shared/penstock/enquiry/shorthand.py"] = {"cox", "logistic", "ols", "ordinal"}
-"""R's words for models, and which one a kind of column suggests."""
+ALLOWED["shared/penstock/enquiry/shorthand.py"] = {"cox", "logistic", "mean", "ols", "ordinal"}
+"""R's words for models, which one a kind of column suggests, and functions of one column."""
 ALLOWED["shared/penstock/questions/fits/negative_binomial.py"] |= {"poisson"}  # where α is 0
 
 

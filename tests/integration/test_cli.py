@@ -754,6 +754,8 @@ def test_results_that_are_not_there_yet(study, analyst):
     assert "no results (got open)" in penstock("pull", name, "-o", out, *where, code=9).err
     said = penstock("pull", name, "-o", out, "--copies", "two", *where, code=2)
     assert "--copies: unknown, got two; one or all" in said.err
+    both = ("--refits", "--imputations")
+    assert "Leave out one" in penstock("pull", name, "-o", out, *both, *where, code=2).err
     assert not out.exists()
 
 
@@ -1001,6 +1003,8 @@ def test_from_a_question_to_a_report(federation):
     every = pd.read_parquet(run.home / "all" / "pooled.parquet")
     assert 0 < len(one) <= 2 * FRAME  # as many as were counted, with noise
     assert len(every) == 3 * len(one)
+    made = run.json("pull", "s1", "--out", "imputed", "--imputations")["files"]
+    assert {"imputed/imputations.parquet", "imputed/imputations.csv"} <= {*made}
 
     (lineage,) = run.json("site", "ledger", "show", "-d", "a")
     assert [c["status"] for c in lineage["charges"]] == ["committed"]

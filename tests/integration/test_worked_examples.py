@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from tests.support import made
 from tests.support.carried_out import shape_of
@@ -20,11 +21,13 @@ from tests.support.local import finish
 from typer.testing import CliRunner
 
 from penstock.cli.analyse import app
+from penstock.inference.pooling import pool
 from penstock.mechanisms import Maf, Structured
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.released import EACH
 from penstock.questions.estimands import Estimand
-from penstock.schema import Column, Schema
+from penstock.questions.estimation import estimate
+from penstock.schema import Column, Schema, from_arrow
 from penstock.study.study import Study
 from penstock.wire.manifest import sign_manifest
 from penstock.wire.messages import SiteState
@@ -140,6 +143,7 @@ def pulled(tmp_path_factory):
         finish(hub, study_id)
         found[name] = root / name
         production.pull_results(hub, study_id, found[name], copies="refits")
+        production.pull_results(hub, study_id, root / f"{name}-imputed", copies="imputations")
     return found
 
 
@@ -160,11 +164,12 @@ def deliver(hub, study_id, study, place, site):
 
 @cache
 def why_no_r() -> str | None:
-    """What is to be installed for the example in R, or None."""
-    remedy = "`make r`, or install r-base, survival, metafor and jsonlite"
+    """What is to be installed for the examples in R, or None."""
+    packages = ("survival", "metafor", "mitools", "jsonlite")
+    remedy = f"`make r`, or install r-base, {', '.join(packages)}"
     if shutil.which("Rscript") is None:
         return f"no Rscript: {remedy}"
-    needed = ["Rscript", "-e", "library(survival); library(metafor); library(jsonlite)"]
+    needed = ["Rscript", "-e", "; ".join(f"library({package})" for package in packages)]
     if subprocess.run(needed, capture_output=True, check=False).returncode != 0:
         return f"R lacks a package: {remedy}"
     return None
@@ -233,6 +238,50 @@ def test_so_it_has_of_a_further_question_beside_the_studys_own(pulled, program):
         *_, told = analyse(pulled["maf"], asked)
         assert told["declared"] is None
         assert compare(found[found["question"] == question], told) < NEAR
+
+
+def impute(folder: Path, asked: Estimand) -> pd.DataFrame:
+    """By hand: Rubin's rules of the tables that were pulled."""
+    table, sites = pq.read_table(folder / "imputations.parquet"), {}
+    site, number = (np.array(table[name]) for name in ("_site", "_imputation"))
+    rows = table.select(SCHEMA.names)
+    for own in SITES:
+        found = [
+            estimate(from_arrow(rows.filter((site == own) & (number == i)), SCHEMA), SCHEMA, asked)
+            for i in np.unique(number)
+        ]
+        within, m = np.mean([one.variance for one in found]), len(found)
+        between = (1 + 1 / m) * np.var([one.estimate for one in found], ddof=1)
+        middle, total = np.mean([one.estimate for one in found]), within + between
+        sites[own] = {"estimate": middle, "se": total**0.5, "df": (m - 1) * (total / between) ** 2}
+    return pd.DataFrame.from_dict(sites, orient="index")
+
+
+def test_software_for_multiple_imputation_takes_refits(pulled):
+    """R's mitools has Rubin's numbers of one refit of each fit."""
+    name = "structured"
+    if (reason := why_no_r()) is not None:
+        pytest.skip(reason)
+    folder = pulled[name].parent / f"{name}-imputed"
+    assert not (folder / "refits.parquet").exists()
+    assert "Rubin" in json.loads((folder / "dictionary.json").read_text())["imputations"]
+    refits = pd.read_parquet(pulled[name] / "refits.parquet")
+    imputed = pd.read_parquet(folder / "imputations.parquet")
+    assert set(imputed._imputation) == set(refits._fit)
+    first = refits.groupby(["_site", "_fit"])._refit.transform("min") == refits._refit
+    columns = list(SCHEMA.names)
+    pd.testing.assert_frame_equal(
+        imputed[columns].reset_index(drop=True), refits[first][columns].reset_index(drop=True)
+    )
+    question = "ols: sbp ~ smoker + age + ward"
+    found = run("Rscript", "--vanilla", str(EXAMPLES / "impute.R"), str(folder), question)
+    own = impute(folder, DECLARED[question])
+    near = {"rtol": 1e-6, "atol": 0}
+    assert list(found.site)[:-1] == list(SITES)
+    np.testing.assert_allclose(found[["estimate", "se", "df"]][:-1], own, **near)
+    pooled = pool(own.estimate, own.se**2)
+    together = found.iloc[-1]
+    np.testing.assert_allclose([together.estimate, together.se], [pooled.estimate, pooled.se], 1e-4)
 
 
 def test_tables_are_there_in_which_the_rule_has_much_to_do(pulled):

@@ -17,6 +17,7 @@ rows, under the same rule. *Nothing*: how often a column of which nothing comes 
 *Predicted*: the share of kinds of sites whose own truth the prediction interval holds. *Peer* is
 the interval of the same sites' real rows. *By Rubin's rules* is what software for multiple
 imputation makes of one refit of each fit, and of the copies as if they were imputed, pooled alike.
+*One site alone* is a site's own interval, of worlds whose sites are alike.
 
 A cell is a question at one number of sites in one world. Its coverage is below .92 beyond chance
 where Holm's test over all cells says so at .05. Where sites are alike the floored interval holds
@@ -71,6 +72,8 @@ from penstock.questions.grammar import Product
 from penstock.telling.marks import join_held, tell_doubts, tell_held
 
 LOW, HIGH, LEAST, UNDECLARED, WIDTH, NOTHING = 0.94, 0.96, 0.92, 0.93, 1.25, 0.07
+ALONE = 1
+"""Sites whose interval is one site's own."""
 SHARP, ENOUGH = 0.005, 500
 """The standard error, and federations of a cell, from which on a target can be said to be met."""
 
@@ -138,7 +141,9 @@ def judge_world(world: World, kept: Mapping[str, Answer]) -> Iterator[Found]:
     sites: dict[int, Site] = {}
     while (own := kept.get(Job(world, len(sites)).key)) is not None:
         sites[len(sites)] = read_site(own, list(asked.every))
-    for k in KS:
+    for k in (ALONE, *KS):
+        if k == ALONE and world.unlike:
+            continue  # each has a truth of its own
         for first in range(0, len(sites) - k + 1, k):
             # Federations of one size share no site, and none lies across two draws.
             if first // BANK == (first + k - 1) // BANK:
@@ -224,8 +229,10 @@ def _pool_real(sites: Mapping[str, Site], name: str) -> Pooled | None:
 
 
 def _pool_imputed(sites: Iterable[SiteEstimate | None]) -> Pooled | None:
-    """Of sites of which just an estimate and a variance are known."""
-    return _pool([one for one in sites if one and poolable(one.estimate, one.variance)])
+    """Of several sites just estimates and variances are known then; of one its degrees of freedom,
+    too."""
+    good = [one for one in sites if one and poolable(one.estimate, one.variance)]
+    return _pool(good if len(good) == ALONE else [replace(one, df=math.inf) for one in good])
 
 
 def _combine_copies(one: Measured | None) -> SiteEstimate | None:
@@ -266,16 +273,17 @@ def _find_mark(
 
 def list_rows(found: Sequence[Found]) -> Iterator[Row]:
     """Over all cells, of each world and number of sites, and of each question."""
-    declared = [one for one in found if one.declared]
-    others = [one for one in found if not one.declared]
+    declared = [one for one in found if one.declared and one.k != ALONE]
+    others = [one for one in found if not one.declared and one.k != ALONE]
     yield from _list_overall(declared, others)
+    yield from _list_alone([one for one in found if one.k == ALONE and one.answers])
     for world in WORLDS:
         for k in KS:
             here = [one for one in found if one.world == world and one.k == k]
             if here:
                 yield from _list_cell(f"{world}, {k} sites", here)
     for world in WORLDS:
-        own = [one for one in found if one.world == world]
+        own = [one for one in found if one.world == world and one.k != ALONE]
         for question in dict.fromkeys(one.question for one in own):
             asked = [one for one in own if one.question == question]
             kind = "declared" if asked[0].declared else "asked afterwards"
@@ -332,6 +340,20 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         holds = _say(wrong <= NOTHING + 2 * se, se)
         label = "significant, of nothing, mean over cells"
         yield Row(label, wrong, se, len(nothing), NOTHING, holds=holds)
+
+
+def _list_alone(found: Sequence[Found]) -> Iterator[Row]:
+    """Of single sites, of which others' answers tell nothing."""
+    for what, chosen in {
+        "declared": [one for one in found if one.declared],
+        "asked afterwards, regressions": [o for o in found if not o.declared and o.compares],
+        "asked afterwards, others": [o for o in found if not (o.declared or o.compares)],
+    }.items():
+        if chosen:
+            mean, se = _over_cells(chosen)
+            label = f"holds, one site alone, mean over cells, {what}"
+            yield Row(label, mean, se, len(chosen), peer=_share([one.real for one in chosen]))
+            yield from _list_imputed(label, chosen)
 
 
 def _list_imputed(label: str, chosen: Sequence[Found]) -> Iterator[Row]:

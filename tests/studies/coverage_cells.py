@@ -450,9 +450,12 @@ def read_site(kept: Answer, names: Sequence[str]) -> Site:
 
 
 def impute(estimate: float, within: float, between: float, tables: float) -> SiteEstimate:
-    """As software for multiple imputation has it: T = ū + (1 + 1/m) b (Rubin 1987)."""
-    count, variance = int(tables), within + (1 + 1 / tables) * between
-    return SiteEstimate(estimate, variance, within, between, None, None, count, count)
+    """As software for multiple imputation has it: T = ū + (1 + 1/m) b, of (m − 1) (T / (1 + 1/m)
+    b)² degrees of freedom (Rubin 1987)."""
+    count, drawn = int(tables), (1 + 1 / tables) * between
+    df = (count - 1) * ((within + drawn) / drawn) ** 2 if drawn > 0 else math.inf
+    one = SiteEstimate(estimate, within + drawn, within, between, None, None, count, count)
+    return replace(one, df=df)
 
 
 def _read_measured(own: Answer) -> Measured:

@@ -221,6 +221,17 @@ class Client:
         """
         return self._table(study, "refits.parquet", copies="refits")
 
+    def imputations(self, study: str) -> pd.DataFrame:
+        """One refit of each fit: ``_site``, ``_imputation``, then the columns.
+
+        What software for multiple imputation takes for completed tables, which it combines by
+        Rubin's rules, a site at a time: they differ by the mechanism's noise, as copies do not.
+
+        Raises:
+            CoordinatorError: the study has no results, or no refits.
+        """
+        return self._table(study, "imputations.parquet", copies="imputations")
+
     def paths(self, study: str) -> pd.DataFrame:
         """The paths of a trajectory study: ``_site``, ``_path``, ``_time``, then the columns.
 
@@ -262,7 +273,8 @@ class Client:
 
         Args:
             copies: ``"one"``, ``"all"``, or ``"refits"``: all, and the refits that show the
-                mechanism's own noise (refits.parquet, refits.csv).
+                mechanism's own noise (refits.parquet, refits.csv); or ``"imputations"``: one of
+                each fit in their place, as software for multiple imputation takes them.
             latex: write each of the report's tables as LaTeX, too, beside its CSV: a ``table`` with
                 a caption, which needs the package booktabs.
 

@@ -342,6 +342,10 @@ def pull(
     refits: Annotated[
         bool, typer.Option("--refits", help="All copies and the refits, for full intervals.")
     ] = False,
+    imputations: Annotated[
+        bool,
+        typer.Option("--imputations", help="Tables that software for multiple imputation takes."),
+    ] = False,
     latex: Annotated[
         bool, typer.Option("--latex", help="The report's tables as .tex, too, beside each CSV.")
     ] = False,
@@ -352,19 +356,28 @@ def pull(
     With --refits `penstock analyse` asks the folder further questions (study.json says of what).
     Synthetic tables are pooled.parquet and pooled.csv; with --refits there are refits.parquet and
     refits.csv beside them, and dictionary.json has the rule that makes intervals of your own
-    estimates from both. Tables of transitions are in transitions.csv. A mechanism may have paths
-    and particles, too, or coefficients.csv and
+    estimates from both; with --imputations imputations.parquet and imputations.csv, to be combined
+    by Rubin's rules, are simpler, and mostly less exact. Tables of transitions are in
+    transitions.csv. A mechanism may have paths and particles, too, or coefficients.csv and
     coefficients.json instead: `penstock study check` says what comes back.
     """
     if copies not in ("one", "all"):
         problem = Problem("--copies", "unknown", value=copies, bound="one or all")
         raise InvalidInput("pull", [problem])
-    remote, wanted = connect(coordinator), cast(Copies, "refits" if refits else copies)
+    if refits and imputations:
+        problem = Problem("--imputations", "are of the refits", remedy="Leave out one of both")
+        raise InvalidInput("pull", [problem])
+    chosen = "refits" if refits else "imputations" if imputations else copies
+    remote, wanted = connect(coordinator), cast(Copies, chosen)
     if isinstance(remote, Fetching):
         with _show_downloads() as received:
             files = remote.fetch(study, None, out, copies=wanted, received=received)
     else:
         files = remote.pull(study, out, copies=wanted)
+    if imputations and not any(file.name.startswith("imputations") for file in files):
+        remedy = "Ask for refits in a study of tables"
+        problem = Problem("--imputations", "cannot be made: there are no refits", remedy=remedy)
+        raise InvalidInput("pull", [problem])
     if latex:
         files = [*files, *write_latex(out, files)]
     if as_json:

@@ -23,7 +23,7 @@ PART_BYTES = 1_000_000
 PIECE_BYTES = 8_000_000
 """Of a table in one message between site and coordinator: a broken line costs at most this."""
 
-Copies = Literal["one", "all", "refits"]
+Copies = Literal["one", "all", "refits", "imputations"]
 COPIES: tuple[Copies, ...] = get_args(Copies)
 """What of a study's tables an analyst fetches: the first copy, all of them, or refits, too."""
 

@@ -149,6 +149,18 @@ HELD = (
 """What :func:`describe_held` lists."""
 
 
+IMPUTATIONS = (
+    "imputations.parquet has one table of each fit of the whole private procedure to rows of the "
+    "released model, numbered by _imputation: software for multiple imputation takes them for "
+    "completed tables. Analyse each of a site, q = mean of the m estimates, T = u + (1 + 1/m) b "
+    "with u the mean of their variances and b the variance between them, of (m - 1) (1 + u/((1 + "
+    "1/m) b))^2 degrees of freedom (Rubin 1987); then pool sites. b holds the mechanism's noise, "
+    "which copies of one model lack: do not take copies for imputations. What a model misses "
+    "imputations miss twice, and intervals are mostly wider than those of `intervals`, which are "
+    "to be preferred."
+)
+
+
 def describe_tables(
     study: Study,
     report: Json,
@@ -179,12 +191,14 @@ def describe_tables(
         "synthetic": True,
         "columns": columns,
         "copies_released": study.mechanism.copies,
-        "copies_here": 1 if copies == "one" else study.mechanism.copies,
+        "copies_here": study.mechanism.copies if copies in ("all", "refits") else 1,
         "combining": combining(study),
         "sites": report["sites"],
     }
     if study.mechanism.refits:
         found["intervals"] = intervals(made, joint=joint)
+        if copies == "imputations":
+            found["imputations"] = IMPUTATIONS
     return found
 
 

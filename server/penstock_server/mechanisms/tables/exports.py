@@ -12,7 +12,7 @@ from penstock.mechanisms.released import Refitting, name_copy, name_refit
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.writing import COPY, SITE, label_table, write_tables
 
-REFIT, FIT = "_refit", "_fit"
+REFIT, FIT, IMPUTATION = "_refit", "_fit", "_imputation"
 
 
 Read = Callable[[Upload, str], pa.Table]
@@ -54,6 +54,22 @@ def write_refits(
                 yield label_table(read(upload, name_refit(refit)), labels)
 
     return write_tables(tables(), out, "refits")
+
+
+def write_imputations(
+    uploads: Iterable[Upload], out: Path, *, made: Refitting, read: Read = Upload.part
+) -> list[Path]:
+    """Stream one refit of each fit, site by site, to Parquet and CSV, under its number from 1
+    (:data:`IMPUTATION`): what software for multiple imputation takes for completed tables."""
+
+    def tables() -> Iterator[pa.Table]:
+        for upload in uploads:
+            own = made.on_wire(upload.manifest.wire)
+            for refit in range(1, upload.manifest.refits + 1, own.per_fit):
+                labels = {**_name_site(upload), IMPUTATION: own.find_fit(refit)}
+                yield label_table(read(upload, name_refit(refit)), labels)
+
+    return write_tables(tables(), out, "imputations")
 
 
 def _name_site(upload: Upload) -> dict[str, str | int]:

@@ -36,7 +36,11 @@ from penstock_server.analysis.transitions import SiteTransitions, measure_transi
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.codebook import describe_held, describe_tables
-from penstock_server.mechanisms.tables.exports import write_pooled, write_refits
+from penstock_server.mechanisms.tables.exports import (
+    write_imputations,
+    write_pooled,
+    write_refits,
+)
 from penstock_server.mechanisms.tables.held import measure_held
 from penstock_server.mechanisms.writing import PERSON
 
@@ -154,10 +158,14 @@ class TableResults:
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies
     ) -> list[Path]:
-        """The pooled table, with one copy unless all are asked for; and the refits, if asked."""
-        files = write_pooled(uploads(), out, all_copies=copies != "one", read=self._number)
+        """The pooled table, with one copy unless all are asked for; and refits, if asked: all, or
+        as imputations."""
+        whole = copies in ("all", "refits")
+        files = write_pooled(uploads(), out, all_copies=whole, read=self._number)
         if copies == "refits" and self.study.mechanism.refits:
             files += write_refits(uploads(), out, made=self.made, read=self._number)
+        if copies == "imputations" and self.study.mechanism.refits:
+            files += write_imputations(uploads(), out, made=self.made, read=self._number)
         return files
 
     def _number(self, upload: Upload, name: str) -> pa.Table:
