@@ -227,7 +227,7 @@ class Estimand:
     def formula(self) -> str:
         """What is asked, on one line: the term first."""
         parts = [str(r) for r in self.regressors]
-        parts = parts[-1:] + parts[:-1] or ["1"]
+        parts = parts[-1:] + parts[:-1] or ["1" if self.term == self.outcome else self.term]
         if self.strata:
             parts.append(f"strata({', '.join(self.strata)})")
         if self.exposure:
