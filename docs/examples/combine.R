@@ -99,7 +99,7 @@ measure <- function(question, copies, refits, of_fit, of_copy, fresh) {
     n = round(mean(fits[3, good])),
     estimate = mean(fits[1, good]) - moved,
     within = within,
-    plain = within * (1 + 1 / m),
+    copies = m,
     square = square,
     # What is new in a table that is drawn: two tables of a fit show it.
     known = if (two) mean(tapply(again[1, ], of_fit, diff)[whole]^2) / 4 else fresh * scale,
@@ -155,7 +155,9 @@ widen <- function(sites) {
   sd <- sqrt(2 * pmax(sites$drawn, sites$known)^2 / (sites$b + sites$weight) +
                2 * sites$known^2 / sites$c)
   sites$mechanism_variance <- pmax(0, sites$drawn - sites$known)
-  variance <- sites$plain + sites$mechanism_variance
+  # Copies differ by what is new in a table, which is all of it where nothing shows how much is.
+  new <- ifelse(is.finite(sites$c), 2 * sites$known, sites$within)
+  variance <- sites$within + new / sites$copies + sites$mechanism_variance
   a <- pmin(sites$mechanism_variance / sd, 40)
   cut <- (a^2 + 1) * pnorm(a) + a * dnorm(a) - (a * pnorm(a) + dnorm(a))^2
   sites$se <- sqrt(variance)

@@ -121,7 +121,7 @@ def measure(question, copies, fits, fresh):
         "n": round(np.mean([n for *_, n in good.values()])),
         "estimate": np.mean([estimate for estimate, *_ in good.values()]) - moved,
         "within": within,
-        "plain": within * (1 + 1 / m),
+        "copies": m,
         "square": square,
         # What is new in a table that is drawn: two tables of a fit show it.
         "known": np.mean(np.diff(refits) ** 2) / 4 if two else fresh * scale,
@@ -189,7 +189,9 @@ def widen(site):
         2 * max(site["drawn"], site["known"]) ** 2 / df + 2 * site["known"] ** 2 / site["c"]
     )
     mechanism = max(0.0, site["drawn"] - site["known"])
-    variance = site["plain"] + mechanism
+    # Copies differ by what is new in a table, which is all of it where nothing shows how much is.
+    new = 2 * site["known"] if np.isfinite(site["c"]) else site["within"]
+    variance = site["within"] + new / site["copies"] + mechanism
     a = min(mechanism / sd, 40.0)
     below, density = stats.norm.cdf(a), stats.norm.pdf(a)
     cut = (a**2 + 1) * below + a * density - (a * below + density) ** 2

@@ -228,6 +228,19 @@ def test_what_shows_no_bias_is_left_as_it_is() -> None:
     assert correct(whole).plain.estimate == pytest.approx(2.5)
 
 
+def test_copies_own_drawing_is_what_two_tables_of_a_fit_show() -> None:
+    """Four copies, .02 of a table's drawing by hand; of single refits all of .04 is new."""
+    alike = measure_pairs([0.0] * 4)
+    found = widen_sites({"s": {"e": alike}})["s"]["e"]
+    assert (found.variance, found.mechanism_variance) == (pytest.approx(0.04 + 0.02 / 4), 0.0)
+    same = [Estimate(2.0, 0.04, 50, None, True)] * 4
+    single = widen_sites({"s": {"e": Measured.of(same, same)}})["s"]["e"]
+    assert single.variance == pytest.approx(0.04 * (1 + 1 / 4))
+    total = replace(alike, plain=replace(alike.plain, total=True))
+    counted = widen_sites({"s": {"e": total}})["s"]["e"]
+    assert counted.variance - counted.mechanism_variance == pytest.approx(0.02 / 4)
+
+
 @pytest.mark.parametrize(("bias", "better"), [(0.0, False), (-3.0, True)])
 def test_a_corrected_site_holds_the_truth(bias: float, better: bool) -> None:
     """A mechanism that errs by its own bias at every release: 4,000 sites of ten fits. Their

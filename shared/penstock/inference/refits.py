@@ -258,10 +258,11 @@ def widen_sites(
 def widened(plain: SiteEstimate, shown: Spread | None) -> SiteEstimate:
     r"""A site's estimate with the mechanism's own variance; none where refits cannot show it.
 
-    T = ū (1 + 1/m) + max(0, S − known), with Satterthwaite's degrees of freedom 2T²/Var T. Of T
-    only S is uncertain, and ``known`` where it was measured, together with variance s² = 2 max(S,
-    known)²/df + 2 known²/known_df; what is cut at 0 varies less: for X normal with mean a·s =
-    max(0, S − known),
+    T = ū (1 + 1/m) + max(0, S − known), with Satterthwaite's degrees of freedom 2T²/Var T. ū/m is
+    the copies' own drawing where all of a table is new; where it was measured how much is, 2 known
+    of each table, 2 known/m stands for it. Of T only S is uncertain, and ``known`` where it was
+    measured, together with variance s² = 2 max(S, known)²/df + 2 known²/known_df; what is cut at 0
+    varies less: for X normal with mean a·s = max(0, S − known),
 
     .. math:: \mathrm{Var} \max(0, X) = s^2 [(a^2+1)Φ(a) + aφ(a) - (aΦ(a) + φ(a))^2].
 
@@ -271,12 +272,16 @@ def widened(plain: SiteEstimate, shown: Spread | None) -> SiteEstimate:
     .. math:: d = s\,(a + λ),\qquad \mathrm{Var} = s^2 (1 - a λ - λ^2),\qquad
               λ = φ(a)/Φ(a),\qquad a = (S - \mathrm{known})/s.
 
-    Source: Satterthwaite 1946, Biometrics Bulletin 2, 110–114; Tobin 1958 (censored moments).
+    Source: Satterthwaite 1946, Biometrics Bulletin 2, 110–114; Tobin 1958 (censored moments);
+    Reiter 2003, Survey Methodology 29, 181–188 (copies' own variance over m).
     """
     if plain.problem is not None:
         return plain
     if shown is None:
         return replace(plain, estimate=math.nan, variance=math.nan, problem=UNKNOWN)
+    if math.isfinite(shown.known_df):
+        drawing = 2 * shown.known / plain.copies_used
+        plain = replace(plain, variance=(0.0 if plain.total else plain.within) + drawing)
     measured = 2 * shown.known**2 / shown.known_df
     sd = math.sqrt(2 * max(shown.square, shown.known) ** 2 / shown.df + measured)
     # Of a quantile all tables may have the same.
