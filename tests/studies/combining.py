@@ -92,10 +92,10 @@ def refits_in_pairs(
     share: float = 0.3,
 ) -> Site:
     """Refits 2f − 1 and 2f err from the copy of fit f by the mechanism, alike, and each by its own
-    share of a table's sampling."""
+    share of a table's sampling, as copies do."""
     made, how = Refitting(per_fit=2), range(1, refits + 1)
     fitted = effect + rng.normal() * math.sqrt(u + d)
-    q = fitted + rng.normal(size=copies) * math.sqrt(u)
+    q = fitted + rng.normal(size=copies) * math.sqrt(share * u)
     moved = rng.normal(size=refits) * math.sqrt(d)
     own = rng.normal(size=refits) * math.sqrt(share * u)
     again = [q[made.find_copy(b, copies) - 1] + moved[made.find_fit(b) - 1] for b in how] + own
