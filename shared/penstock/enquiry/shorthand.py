@@ -51,7 +51,7 @@ from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor, Product, Spline, read_regressor
 from penstock.questions.models import EVERY, MODELS
-from penstock.questions.occasions import Time
+from penstock.questions.occasions import Time, tell_time
 from penstock.questions.suitability import estimand_problems
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
@@ -169,6 +169,9 @@ def _ask_at(asked: Estimand, times: Sequence[Time]) -> Estimand:
     if not times:
         return asked
     given = [*times, *([] if asked.at is None else [asked.at])]
+    if len(given) > 2:
+        value = " ".join(tell_time(time) for time in given)
+        raise _refused("times", value, "A survival has its own time, and one landmark at most")
     return replace(asked, at=given[0], until=given[1] if len(given) > 1 else asked.until)
 
 

@@ -12,7 +12,7 @@ from penstock.enquiry.shorthand import find_alike, find_declared, read_question
 from penstock.mechanisms import Trajectory
 from penstock.schema import Column, Schema
 
-DIED = Column("died", "event")
+YEARS, DIED = Column("years", "duration", upper=9, event="died"), Column("died", "event")
 STUDY = made.study(made.MECHANISMS["maf"])
 
 
@@ -50,7 +50,7 @@ def test_functions_of_a_column():
 
 def test_further_functions_of_columns():
     schema = Schema(
-        (*STUDY.schema.columns, Column("years", "duration", upper=9, event="died"), DIED),
+        (*STUDY.schema.columns, YEARS, DIED),
         person="patient",
         max_rows_per_person=2,
     )
@@ -83,6 +83,13 @@ def test_times_stand_behind_a_question():
     assert (one.model, one.term, one.adjust) == ("mixed", "visit", ("stage",))
     (one,) = read_question("transition(stage, 'look at me', I) at 0 until 1", study)
     assert (one.level, one.outcome_level) == ("look at me", "I")
+
+
+def test_a_survival_has_one_landmark():
+    schema = Schema((STUDY.schema["visit"], YEARS, DIED), person="patient", max_rows_per_person=3)
+    study = made.study(Trajectory("visit"), schema=schema, estimands=())
+    with pytest.raises(InvalidInput, match="one landmark at most"):
+        read_question("survival(years, 5) at 1 until 2", study)
 
 
 def test_nobody_is_followed_where_rows_are_released():
