@@ -34,7 +34,7 @@ from penstock.inference.combine import SiteEstimate, combine
 from penstock.mechanisms.released import EACH, Refitting
 from penstock.questions.estimation import Estimate
 
-_LEAST_FITS = 3
+LEAST_FITS = 3
 """From which a bias is told from chance."""
 
 UNKNOWN = "most refits have no estimate, so the mechanism's noise is not known"
@@ -221,7 +221,7 @@ def correct(one: Measured) -> Measured:
     plain, shown = one.plain, one.shown
     if shown is None or plain.problem is not None or plain.total:
         return one
-    if math.isinf(shown.known_df) or shown.df < _LEAST_FITS:
+    if math.isinf(shown.known_df) or shown.df < LEAST_FITS:
         return one
     bias, count = shown.shift, shown.df
     variance = max(shown.square - bias**2, 0.0) * count / (count - 1)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from penstock.base.text import count_text
+from penstock.inference.refits import LEAST_FITS
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms import Settings as AnySettings
 from penstock.schema import Coded
@@ -81,6 +82,9 @@ class TableKind(MechanismKind[Settings]):
             "(how the synthetic copies vary).",
             known if mechanism_variance else unknown,
         ]
+        fits = self.used.refits // self.refitting.per_fit
+        if mechanism_variance and self.refitting.per_fit > 1 and fits >= LEAST_FITS:
+            first.append(_CORRECTED)
         last = []
         if not MECHANISMS.of(self.study.mechanism).counts_rows(self.study.asked):
             last.append(
@@ -101,6 +105,11 @@ _VARIANCE_KNOWN = (
     "tables, which costs no privacy. That holds if the model can describe the cohort. A "
     "site has only so many refits, so what they show is an estimate, and is drawn towards what "
     "the other sites' refits show. Intervals (Student's t) and heterogeneity allow for that."
+)
+_CORRECTED = (
+    "Estimates are moved by what refits lack of the tables that they were made of, as far as that "
+    "is beyond chance (bias-corrected bootstrap: Efron & Tibshirani 1993, chapter 10), and "
+    "intervals allow for it. The report's file says by how much (correction)."
 )
 _VARIANCE_UNKNOWN = (
     "Intervals of sites do not include the noise that the privacy mechanism added to the "

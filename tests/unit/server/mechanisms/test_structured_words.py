@@ -52,6 +52,21 @@ def test_an_event_and_a_circle_are_told() -> None:
     assert told["estimands whose outcome has no model of its own: pressure"] == "in part"
 
 
+def test_a_correction_is_told_where_there_is_one() -> None:
+    """Of two refits of each of three fits or more, whose noise is known."""
+
+    def tells(known: bool = True, **settings: int) -> bool:
+        kind = kind_of(made.study(Structured(**settings), schema=SCHEMA, estimands=()))
+        first, _ = kind.list_limits(mechanism_variance=known)
+        return any("bias-corrected" in one for one in first)
+
+    assert tells()
+    assert tells(refits=6)
+    assert not tells(refits=4)
+    assert not tells(refits=6, per_fit=1)
+    assert not tells(known=False)
+
+
 def test_without_an_outcome_nothing_is_declared() -> None:
     told = said()
     assert told["effects of other columns on a duration, one by one"] == "in part"
