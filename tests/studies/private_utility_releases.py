@@ -74,18 +74,22 @@ def answer(job: Job) -> Answer:
         private, others = draw_adult(job.number)
     else:
         private = draw_table(job.table, job.n, job.number)
+    found, made = compare(job, private)
+    if others is not None:
+        at = private.schema.names.index(JUDGED)
+        found["AUC"] = classify(made, to_codes(others.rows, others.schema), at)
+    store().keep(job.key, found)
+    return found
+
+
+def compare(job: Job, private: Private) -> tuple[Answer, Codes]:
+    """How far the margins of one release are from the rows', and the release."""
     own = to_codes(private.rows, private.schema)
     began = time.perf_counter()
     made = own if job.arm == "real" else make_rows(job, private, own)
     seconds = time.perf_counter() - began
     distances = compare_margins(own, made, count_cells(private.schema))
-    found: Answer = dict(zip(NAMES, distances, strict=True))
-    if others is not None:
-        at = private.schema.names.index(JUDGED)
-        found["AUC"] = classify(made, to_codes(others.rows, others.schema), at)
-    found["seconds"] = seconds
-    store().keep(job.key, found)
-    return found
+    return dict(zip((*NAMES, "seconds"), [*distances, seconds], strict=True)), made
 
 
 def make_rows(job: Job, private: Private, own: Codes) -> Codes:
