@@ -32,10 +32,10 @@ from tests.support import made
 from tests.support.carried_out import release
 from tests.support.results import Row, write
 
-from penstock.inference.combine import SiteEstimate, combine
+from penstock.inference.combine import SiteEstimate
 from penstock.inference.floored import estimate_floored
 from penstock.inference.pooling import quantile
-from penstock.inference.refits import spread, widened
+from penstock.inference.refits import Measured, widen_sites
 from penstock.mechanisms import MECHANISMS, Scoring, Settings, Structured
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.plans import plan
@@ -178,7 +178,9 @@ def answer(
     copies = [tables[name_copy(i + 1)] for i in range(settings.copies)]
     refits = [tables[name_refit(i + 1)] for i in range(settings.refits)]
     study = made.study(settings, schema=schema, estimands=asked)
-    return {e.name: _combine(schema, e, copies, refits, kind_of(study).refitting) for e in asked}
+    how = kind_of(study).refitting
+    found = {e.name: _measure(schema, e, copies, refits, how) for e in asked}
+    return widen_sites({"site": found})["site"]
 
 
 def _read_answer(part: Part, at: int, asked: Estimand) -> SiteEstimate:
@@ -195,11 +197,10 @@ def _gather(parts: Iterator[Part]) -> dict[str, Coded]:
     return found
 
 
-def _combine(
+def _measure(
     schema: Schema, asked: Estimand, copies: list[Coded], refits: list[Coded], how: Refitting
-) -> SiteEstimate:
+) -> Measured:
     fitted, again = (
         [estimate_floored(schema, asked, table) for table in tables] for tables in (copies, refits)
     )
-    plain = combine(fitted, total=asked.regression.total)
-    return widened(plain, spread(plain, again, fitted, how))
+    return Measured.of(fitted, again, made=how, total=asked.regression.total)
