@@ -227,7 +227,8 @@ def correct(one: Measured) -> Measured:
     variance = max(shown.square - bias**2, 0.0) * count / (count - 1)
     share = max(0.0, 1 - variance / count / bias**2) if bias else 0.0
     square = variance * (1 + share**2 / count) + ((1 - share) * bias) ** 2
-    moved = replace(plain, estimate=plain.estimate - share * bias, correction=-share * bias)
+    by = 0.0 - share * bias  # never -0
+    moved = replace(plain, estimate=plain.estimate + by, correction=by)
     return Measured(moved, one.refits, replace(shown, square=square, df=count - 1))
 
 
