@@ -31,11 +31,8 @@ import numpy as np
 from scipy.special import ndtr, polygamma
 
 from penstock.inference.combine import SiteEstimate, combine
-from penstock.mechanisms.released import EACH, Refitting
+from penstock.mechanisms.released import EACH, LEAST_FITS, Refitting
 from penstock.questions.estimation import Estimate
-
-LEAST_FITS = 3
-"""From which a bias is told from chance."""
 
 UNKNOWN = "most refits have no estimate, so the mechanism's noise is not known"
 

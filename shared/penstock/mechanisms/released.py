@@ -251,6 +251,9 @@ class Refitting:
 EACH = Refitting()
 """A fit of its own for each refit, to the rows of a copy."""
 
+LEAST_FITS = 3
+"""From which a bias is told from chance."""
+
 
 def answer_schema(terms: int, *, apart: bool = False) -> Schema:
     """The columns of an answer of so many coefficients: numbers, and no text of a site's.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from penstock.base.text import count_text
-from penstock.inference.refits import LEAST_FITS
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms import Settings as AnySettings
+from penstock.mechanisms.released import LEAST_FITS
 from penstock.schema import Coded
 from penstock_server.mechanisms.protocol import MechanismKind, ReleaseWords, Results
 
