@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.base.errors import InvalidInput
 from penstock.cli.analyse import app
+from penstock.cli.study import pull_app
 from penstock.enquiry.holdings import read_holdings
 from penstock.enquiry.reply import answer_questions
 from penstock.wire.signatures import generate_key
@@ -104,3 +105,10 @@ def test_the_command_says_what_is_wrong(pulled):
     shown = CliRunner().invoke(app, [str(pulled["maf"]), "mean(chool)", "--json"])
     assert shown.exit_code != 0
     assert "Did you mean 'chol'?" in shown.output
+
+
+def test_there_are_no_imputations_without_refits(pulled, tmp_path):
+    given = ["gibbs", "--imputations", "-o", str(tmp_path), "-c", str(pulled["gibbs"].parent / "c")]
+    shown = CliRunner().invoke(pull_app, given)
+    assert shown.exit_code == 2
+    assert "--imputations: cannot be made: there are no refits" in shown.output
