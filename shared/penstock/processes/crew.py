@@ -38,7 +38,7 @@ class ChildDied(Exception):
     """A child ended before its piece was done.
 
     Attributes:
-        status: as :attr:`subprocess.Popen.returncode` has it.
+        status: as ``subprocess.Popen.returncode`` has it.
     """
 
     def __init__(self, status: int) -> None:
