@@ -155,8 +155,8 @@ widen <- function(sites) {
   sd <- sqrt(2 * pmax(sites$drawn, sites$known)^2 / (sites$b + sites$weight) +
                2 * sites$known^2 / sites$c)
   sites$mechanism_variance <- pmax(0, sites$drawn - sites$known)
-  # Copies differ by what is new in a table, which is all of it where nothing shows how much is.
-  new <- ifelse(is.finite(sites$c), 2 * sites$known, sites$within)
+  # Copies differ by what is new in a table: all of it, where too little shows how much is.
+  new <- ifelse(is.finite(sites$c) & sites$c >= 3, 2 * sites$known, sites$within)
   variance <- sites$within + new / sites$copies + sites$mechanism_variance
   a <- pmin(sites$mechanism_variance / sd, 40)
   cut <- (a^2 + 1) * pnorm(a) + a * dnorm(a) - (a * pnorm(a) + dnorm(a))^2

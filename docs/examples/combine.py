@@ -189,8 +189,8 @@ def widen(site):
         2 * max(site["drawn"], site["known"]) ** 2 / df + 2 * site["known"] ** 2 / site["c"]
     )
     mechanism = max(0.0, site["drawn"] - site["known"])
-    # Copies differ by what is new in a table, which is all of it where nothing shows how much is.
-    new = 2 * site["known"] if np.isfinite(site["c"]) else site["within"]
+    # Copies differ by what is new in a table: all of it, where too little shows how much is.
+    new = 2 * site["known"] if 3 <= site["c"] < np.inf else site["within"]
     variance = site["within"] + new / site["copies"] + mechanism
     a = min(mechanism / sd, 40.0)
     below, density = stats.norm.cdf(a), stats.norm.pdf(a)

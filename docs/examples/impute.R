@@ -42,12 +42,15 @@ read_rows <- function(folder) {
 
 given <- commandArgs(trailingOnly = TRUE)
 rows <- read_rows(given[1])
+if (is.null(rows[["_site"]])) rows[["_site"]] <- "all sites" # one release of all of them
 sites <- lapply(split(rows, rows[["_site"]]), function(own) {
   found <- MIcombine(lapply(split(own, own[["_imputation"]]), fit, question = given[2]))
   last <- length(coef(found))
   data.frame(estimate = coef(found)[last], se = sqrt(diag(vcov(found)))[last], df = found$df[last])
 })
 table <- cbind(site = names(sites), do.call(rbind, sites))
-all <- rma(table$estimate, sei = table$se, method = "REML", test = "adhoc")
-table <- rbind(table, data.frame(site = NA, estimate = all$beta[1], se = all$se, df = all$ddf))
+if (nrow(table) > 1) {
+  all <- rma(table$estimate, sei = table$se, method = "REML", test = "adhoc")
+  table <- rbind(table, data.frame(site = NA, estimate = all$beta[1], se = all$se, df = all$ddf))
+}
 write.csv(table, row.names = FALSE)

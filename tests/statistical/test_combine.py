@@ -236,6 +236,8 @@ def test_copies_own_drawing_is_what_two_tables_of_a_fit_show() -> None:
     same = [Estimate(2.0, 0.04, 50, None, True)] * 4
     single = widen_sites({"s": {"e": Measured.of(same, same)}})["s"]["e"]
     assert single.variance == pytest.approx(0.04 * (1 + 1 / 4))
+    few = measure_pairs([0.0] * 2)
+    assert widen_sites({"s": {"e": few}})["s"]["e"].variance == pytest.approx(0.04 * (1 + 1 / 2))
     total = replace(alike, plain=replace(alike.plain, total=True))
     counted = widen_sites({"s": {"e": total}})["s"]["e"]
     assert counted.variance - counted.mechanism_variance == pytest.approx(0.02 / 4)

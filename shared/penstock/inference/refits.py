@@ -257,10 +257,10 @@ def widened(plain: SiteEstimate, shown: Spread | None) -> SiteEstimate:
     r"""A site's estimate with the mechanism's own variance; none where refits cannot show it.
 
     T = ū (1 + 1/m) + max(0, S − known), with Satterthwaite's degrees of freedom 2T²/Var T. ū/m is
-    the copies' own drawing where all of a table is new; where it was measured how much is, 2 known
-    of each table, 2 known/m stands for it. Of T only S is uncertain, and ``known`` where it was
-    measured, together with variance s² = 2 max(S, known)²/df + 2 known²/known_df; what is cut at 0
-    varies less: for X normal with mean a·s = max(0, S − known),
+    the copies' own drawing where all of a table is new; where that was measured, by three degrees
+    of freedom or more, 2 known/m stands for it. Of T only S is uncertain, and ``known`` where it
+    was measured, together with variance s² = 2 max(S, known)²/df + 2 known²/known_df; what is cut
+    at 0 varies less: for X normal with mean a·s = max(0, S − known),
 
     .. math:: \mathrm{Var} \max(0, X) = s^2 [(a^2+1)Φ(a) + aφ(a) - (aΦ(a) + φ(a))^2].
 
@@ -277,7 +277,7 @@ def widened(plain: SiteEstimate, shown: Spread | None) -> SiteEstimate:
         return plain
     if shown is None:
         return replace(plain, estimate=math.nan, variance=math.nan, problem=UNKNOWN)
-    if math.isfinite(shown.known_df):
+    if LEAST_FITS <= shown.known_df < math.inf:
         drawing = 2 * shown.known / plain.copies_used
         plain = replace(plain, variance=(0.0 if plain.total else plain.within) + drawing)
     measured = 2 * shown.known**2 / shown.known_df

@@ -252,7 +252,7 @@ EACH = Refitting()
 """A fit of its own for each refit, to the rows of a copy."""
 
 LEAST_FITS = 3
-"""From which a bias is told from chance."""
+"""From which a bias is told from chance, and what is new in a table is measured."""
 
 
 def answer_schema(terms: int, *, apart: bool = False) -> Schema:

@@ -69,8 +69,8 @@ INTERVALS: Json = {
     "where e <= 0; g = min(f, B). Then (B S + g G)/(B + g) stands for S, and B + g for B, in all "
     "that follows (Smyth 2004). The estimands are the study's own, and the one that is asked.",
     "mechanism_variance": "D = max(0, S - K)",
-    "variance": "T = u (1 + 1/m) + D; where C is finite, T = u + 2K/m + D: copies differ by what "
-    "is new in a table (Reiter 2003)",
+    "variance": "T = u (1 + 1/m) + D; where C is finite and 3 or more, T = u + 2K/m + D: copies "
+    "differ by what is new in a table (Reiter 2003)",
     "df": "nu = 2 T^2 / V, where s^2 = 2 max(S, K)^2/B + 2 K^2/C, a = D/s, and V = s^2 ((a^2 + 1) "
     "Phi(a) + a phi(a) - (a Phi(a) + phi(a))^2), with Phi and phi the normal distribution and "
     "density",
@@ -90,10 +90,10 @@ INTERVALS: Json = {
     "fixed": "With tau2 = 0: Q = sum of w (q - mean)^2 has mean k - 1 + 2L where all sites share "
     "one effect, and Q/(k - 1)/(1 + 2 (k - 2) L/(k^2 - 1)) is about F(k - 1, (k^2 - 1)/(3L)); the "
     "weighted mean has variance (1 + 4A)/sum(w) and 1/sum(h^2/nu) degrees of freedom.",
-    "totals": "Of counts nothing is corrected, and T = u/m + D, or 2K/m + D where C is finite, "
-    "with a = (S - K)/s, lambda = phi(a)/Phi(a), D = s (a + lambda) and V = s^2 max(.001, 1 - "
-    "a lambda - lambda^2); sites' q and T are added up, with sum(T)^2/sum(T^2/nu) degrees of "
-    "freedom (Satterthwaite 1946).",
+    "totals": "Of counts nothing is corrected, and T = u/m + D, or 2K/m + D where C is finite "
+    "and 3 or more, with a = (S - K)/s, lambda = phi(a)/Phi(a), D = s (a + lambda) and V = s^2 "
+    "max(.001, 1 - a lambda - lambda^2); sites' q and T are added up, with sum(T)^2/sum(T^2/nu) "
+    "degrees of freedom (Satterthwaite 1946).",
     "report": "The report and `penstock analyse` follow this rule. Without `drawing` it is valid, "
     "too, and its intervals are slightly wider.",
     "examples": "docs/examples of Penstock's sources follow it in Python and in R.",
