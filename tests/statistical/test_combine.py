@@ -390,3 +390,68 @@ def test_degrees_must_be_above_zero(degrees: list[float]) -> None:
 def test_nothing_shown_is_a_problem_not_a_zero() -> None:
     plain = combine([Estimate(0.0, 1.0, 9, None, True)])
     assert widened(plain, None).problem is not None
+
+
+SHARE, NEW = 0.25, 0.3
+"""Of as many rows as sites have, that tables have; and of a table's sampling, that is new in it."""
+
+
+def imagine_shared(rng: np.random.Generator, d: float, made: Refitting) -> Measured:
+    """A site whose rows have sampling 1 about 0, by ten tables of a share of them."""
+    u = 1 / SHARE
+    new, off = math.sqrt(NEW * u), math.sqrt(d)
+    model = rng.normal() + off * rng.normal()
+    copies = model + new * rng.normal(size=10)
+    fits = np.repeat(copies + off * rng.normal(size=10), 2)
+    refits = fits + new * rng.normal(size=20)
+    each = [[Estimate(float(x), u, ROWS, 10, True) for x in of] for of in (copies, refits)]
+    return Measured.of(*each, made=made)
+
+
+@pytest.mark.parametrize("d", [0.2, 3.0])
+def test_tables_of_a_share_of_the_rows_tell_as_much_as_they_can(d: float) -> None:
+    """Their sampling is a share of what they have, and their drawing is theirs: 4,000 sites, whose
+    intervals hold what they say. The twin, which takes tables for whole, is too wide."""
+    rng, sites = np.random.default_rng(20261127), 4000
+    shared, shown, held, twin = Refitting(per_fit=2, share=SHARE), [], [], []
+    for _ in range(sites):
+        one = imagine_shared(rng, d, shared)
+        assert one.shown is not None
+        shown.append(one.shown.square - one.shown.known)
+        assert (one.plain.n, one.plain.events, one.plain.within) == (ROWS / SHARE, 40, 1.0)
+        for made, into in ((shared, held), (Refitting(per_fit=2), twin)):
+            plain = one.plain if made is shared else replace(one.plain, within=1 / SHARE)
+            [found] = widen_sites({"s": {"e": replace(one, plain=plain)}})["s"].values()
+            half = quantile(0.95, found.df) * math.sqrt(found.variance)
+            into.append(abs(found.estimate) <= half)
+    # Four standard deviations of S - K, which are below (d + .6) times this.
+    assert abs(np.mean(shown) - d) < 4 * (d + 0.6) * math.sqrt(2 / 10 + 0.3) / math.sqrt(sites)
+    assert 0.94 < np.mean(held) < 0.97
+    assert np.mean(twin) > (0.99 if d < 1 else 0.97)
+
+
+def test_a_share_of_the_rows_scales_counts_and_leaves_sites_alike() -> None:
+    """A count is as many times a table's as rows are, whatever the share; and what is told from
+    site to site is as if all tables were whole."""
+    copies = [Estimate(40.0 + j, 30.0, 100, 40, True) for j in range(4)]
+    refits = [replace(copies[b // 2], estimate=41.0 + b % 3) for b in range(8)]
+    half, whole = Refitting(per_fit=2, share=0.5), Refitting(per_fit=2)
+    doubled = [
+        [replace(one, estimate=2 * one.estimate, variance=4 * one.variance, n=200) for one in of]
+        for of in (copies, refits)
+    ]
+    ours = Measured.of(copies, refits, made=half, total=True)
+    theirs = Measured.of(*doubled, made=whole, total=True)
+    assert ours.plain.estimate == theirs.plain.estimate == 83.0
+    assert ours.plain.variance == theirs.plain.variance == 30.0
+    assert ours.plain.events == 80
+    one, other = ours.shown, theirs.shown
+    assert one is not None
+    assert other is not None
+    assert (one.square, one.known, one.rows) == (other.square, other.known, other.rows)
+    assert (one.scale / one.share, one.share) == (other.scale, 0.5)
+    # Drawn to each other, a whole site and one of half as large tables say the same of noise.
+    sites = {"whole": Spread(2.0, 1.0, 9.0, 400, 0.0, 4.0, 9.0)}
+    sites |= {"half": Spread(3.0, 2.0, 9.0, 400, 0.0, 4.0, 9.0, share=0.5)}
+    drawn = shrunk({"e": sites})["e"]
+    assert drawn["half"].known == pytest.approx(2 * drawn["whole"].known)

@@ -56,8 +56,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """How many rows there are, of which each is a person's first if persons are told apart, and
-    the figures of each column."""
+    """How many rows there are, or as many as these are a share of, each a person's first if persons
+    are told apart, and the figures of each column."""
 
     rows: float
     columns: Mapping[str, Figures]
@@ -93,6 +93,7 @@ def describe_baseline(
     by: str | None = None,
     once: bool = False,
     pick: Callable[[Coded], Coded] = lambda table: table,
+    share: float = 1.0,
 ) -> Baseline:
     """The figures of one release's tables.
 
@@ -100,6 +101,7 @@ def describe_baseline(
         copies: one at least; each is read once.
         by: the column of levels that says of which site a row is, where there is one.
         once: what :class:`Baseline` says; pick: the rows of a copy that are described.
+        share: of as many rows as the site has, that a copy has; rows and events are told of all.
     """
     columns = list_described(schema, by)
     levels = () if by is None else schema[by].levels
@@ -116,14 +118,14 @@ def describe_baseline(
             rows = np.flatnonzero(table[str(by)] == place)
             group = {name: values[rows] for name, values in table.items()}
             groups[level].append(_describe(columns, group, pooled=False))
-    average = _average(whole)
+    average = _average(whole, share)
     followed = {}
     for name, told in parts.items():
         times, events = map(np.concatenate, zip(*told, strict=True))
         followed[name] = replace(average.columns[name], followed=find_followed(times, events))
     return Baseline(
         replace(average, columns={**average.columns, **followed}),
-        {level: _average(found) for level, found in groups.items()},
+        {level: _average(found, share) for level, found in groups.items()},
         once,
     )
 
@@ -190,23 +192,25 @@ def _find_quantiles(ordered: Array, at: Array) -> Array:
 # -- over copies, and over sites -----------------------------------------------------------------
 
 
-def _average(found: Sequence[Described]) -> Described:
-    """The mean of each figure over copies, of those that have it."""
+def _average(found: Sequence[Described], share: float) -> Described:
+    """The mean of each figure over copies, of those that have it; counts over their share."""
+    columns = {name: [one.columns[name] for one in found] for name in found[0].columns}
     return Described(
-        float(np.mean([one.rows for one in found])),
-        {name: _average_figures([one.columns[name] for one in found]) for name in found[0].columns},
+        float(np.mean([one.rows for one in found])) / share,
+        {name: _average_figures(figures, share) for name, figures in columns.items()},
     )
 
 
-def _average_figures(found: Sequence[Figures]) -> Figures:
+def _average_figures(found: Sequence[Figures], share: float) -> Figures:
+    events = _mean([one.events for one in found])
     return Figures(
-        float(np.mean([one.known for one in found])),
+        float(np.mean([one.known for one in found])) / share,
         _mean([one.missing for one in found]),
         _mean([one.mean for one in found]),
         _mean([one.sd for one in found]),
         _mean_of_each([one.quartiles for one in found]),
         _mean_of_each([one.shares for one in found]),
-        _mean([one.events for one in found]),
+        None if events is None else events / share,
         _mean_points([one.points for one in found]),
     )
 

@@ -151,7 +151,7 @@ def measure_curves(
     def count(one: CurveAsked, level: int | None) -> list[float]:
         times, tables = list_risk_times(schema, one), (pick(one.outcome, t) for t in copies[:kept])
         counts = [count_at_risk(_follow(schema, one, level, t)[0], times) for t in tables]
-        return [float(mean) for mean in np.mean(counts, axis=0)]
+        return [float(mean) / made.share for mean in np.mean(counts, axis=0)]
 
     return SiteCurves(
         {one: [measure(one, level) for level in list_groups(schema, one)] for one in asked},

@@ -87,7 +87,7 @@ class Moved:
     """How far one site's tables are from each other, and some rows to compare with other sites'.
 
     Attributes:
-        rows: of its first copy; size: how many that has.
+        rows: of its first copy; size: how many the site has, by it.
         copies: the root of the mean squared distance between copies; None of one copy.
         refits: the same between refits and the copies that they were made from; None without.
         exact: the same by the exact distance; None of a copy without two rows.
@@ -120,7 +120,7 @@ def measure_moved(
     """Of one site's tables; None where there are no rows.
 
     Args:
-        made: how refits were made of the copies; one of each fit is read.
+        made: how tables were made, and refits of the copies; one of each fit is read.
     """
     if any(not _count(table) for table in copies):
         return None
@@ -144,7 +144,8 @@ def measure_moved(
         moved = [_root(each(measure_exact, pairs, rows)) for pairs in (drawn, again)]
         exact = Matched(rows, _mean_root(chance), max(chance), moved[0], moved[1])
     moved = [_root(each(measure_sliced, pairs, MOST_ROWS)) for pairs in (drawn, again)]
-    return Moved(_choose(copies[0]), _count(copies[0]), moved[0], moved[1], exact)
+    size = round(_count(copies[0]) / made.share)
+    return Moved(_choose(copies[0]), size, moved[0], moved[1], exact)
 
 
 class Comparison:

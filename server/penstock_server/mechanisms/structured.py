@@ -105,6 +105,10 @@ class StructuredKind(TableKind[Structured]):
         return Refitting(per_fit=count_per_fit(self.used), fresh=fresh)
 
     @property
+    def most_rows(self) -> int | None:
+        return self.used.most_rows
+
+    @property
     def _counts_pairs(self) -> bool:
         from penstock.mechanisms.structured.plan import counts_pairs, make_grids
 

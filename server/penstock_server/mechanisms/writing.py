@@ -16,9 +16,13 @@ import pyarrow.parquet as pq
 from penstock.base.files import replace_file
 from penstock.base.text import FORMULA_START
 
-SITE, COPY, PERSON = "_site", "_copy", "_person"
+SITE, COPY, PERSON, WEIGHT = "_site", "_copy", "_person", "_weight"
 """Columns of exported tables: the site that released the row; of tables, the synthetic copy; of
-tables of persons with several rows, whose each is."""
+tables of persons with several rows, whose each is; of tables with a share of as many rows as the
+site has, how many each row stands for."""
+
+
+_KINDS = {str: pa.string(), int: pa.int32(), float: pa.float64()}
 
 
 def describe_column(name: str, kind: str, label: str) -> dict[str, str]:
@@ -26,10 +30,10 @@ def describe_column(name: str, kind: str, label: str) -> dict[str, str]:
     return {"name": name, "kind": kind, "label": label}
 
 
-def label_table(table: pa.Table, labels: dict[str, str | int]) -> pa.Table:
+def label_table(table: pa.Table, labels: dict[str, str | int | float]) -> pa.Table:
     """The table behind a column for each label, which is the same in all rows."""
     for place, (name, label) in enumerate(labels.items()):
-        kind = pa.string() if isinstance(label, str) else pa.int32()
+        kind = _KINDS[type(label)]
         table = table.add_column(place, name, pa.array([label] * len(table), kind))
     return table
 

@@ -26,7 +26,7 @@ from penstock.questions.persons import Courses
 from penstock.schema import Coded, from_arrow
 from penstock.study.study import Study
 
-SITE, COPY, REFIT, PERSON = "_site", "_copy", "_refit", "_person"
+SITE, COPY, REFIT, PERSON, WEIGHT = "_site", "_copy", "_refit", "_person", "_weight"
 
 MOST_NAMED = 3
 """Lost sites that are told by their names."""
@@ -105,6 +105,7 @@ def read_holdings(folder: Path) -> Holdings:
     _require_tables(study, folder)
     _require_all_sites(report, folder)
     copies = _read_tables(folder / "pooled.parquet", study, COPY)
+    shares = _read_shares(folder / "pooled.parquet")
     refits: dict[str, list[tuple[int, Coded]]] = {}
     if study.mechanism.refits:
         refits = _read_tables(folder / "refits.parquet", study, REFIT)
@@ -118,7 +119,7 @@ def read_holdings(folder: Path) -> Holdings:
         sites[site] = Holding(
             tuple(table for _, table in tables),
             tuple(table for _, table in again),
-            Refitting(all(copy > 0 for copy, _ in again), per_fit, fresh),
+            Refitting(all(copy > 0 for copy, _ in again), per_fit, fresh, shares.get(site, 1.0)),
         )
     return Holdings(study, report, sites)
 
@@ -170,6 +171,17 @@ def _read_tables(path: Path, study: Study, number: str) -> dict[str, list[tuple[
             part: pa.Table = rows.filter(chosen).combine_chunks()
             found[site].append((copy, from_arrow(part, study.schema)))
     return found
+
+
+def _read_shares(path: Path) -> dict[str, float]:
+    """Of as many rows as each site has, the share that its tables have; none, where all have
+    all."""
+    apart = SITE in (names := pq.read_schema(path).names)
+    if WEIGHT not in names:
+        return {}
+    told = pq.read_table(path, columns=[SITE, WEIGHT] if apart else [WEIGHT])
+    found = told.group_by([SITE] if apart else []).aggregate([(WEIGHT, "min")]).to_pylist()
+    return {each.get(SITE, ALL_SITES): 1 / each[f"{WEIGHT}_min"] for each in found}
 
 
 def _read_json(path: Path) -> Json:

@@ -388,7 +388,8 @@ def _expect(
         done()
     names = [e.name for e in study.estimands]
     # Nobody draws the rows of an answer.
-    drawn = math.inf if mechanism.tells_estimates else plan.copies
+    share = mechanism.share_rows(asked, sum(sizes))
+    drawn = math.inf if mechanism.tells_estimates else plan.copies * share
     return AtSize(sum(sizes), {n: _summarise([each[n] for each in seen], drawn) for n in names})
 
 

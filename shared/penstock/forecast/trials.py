@@ -66,7 +66,9 @@ class Trials:
         if self.mechanism.tells_estimates:
             return self._compare_answer(own, laid_out, noise)
         copies = list(self._release(*laid_out, public, noise))
-        return {e.name: _compare(self.asked.schema, e, own, copies) for e in self.asked.estimands}
+        share = self.mechanism.share_rows(self.asked, self.plan.persons)
+        estimands = self.asked.estimands
+        return {e.name: _compare(self.asked.schema, e, own, copies, share) for e in estimands}
 
     def _hold(self, persons: int) -> Bools:
         """Which places of a frame have a person."""
@@ -112,10 +114,13 @@ class Trials:
             yield {name: np.concatenate([h[name] for h in held]) for name in held[0]}
 
 
-def _compare(schema: Schema, asked: Estimand, own: Coded, copies: Sequence[Coded]) -> Seen:
+def _compare(
+    schema: Schema, asked: Estimand, own: Coded, copies: Sequence[Coded], share: float
+) -> Seen:
     real = estimate(own, schema, asked)
+    of_all = share if asked.regression.total else 1.0
     found = [estimate(copy, schema, asked).estimate for copy in copies]
     good = [value for value in found if not math.isnan(value)]
     if 2 * len(good) < len(found):  # as a coordinator decides
         return Seen(real.variance, math.nan)
-    return Seen(real.variance, float(np.mean(good)) - real.estimate)
+    return Seen(real.variance, float(np.mean(good)) / of_all - real.estimate)

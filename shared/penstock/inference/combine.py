@@ -23,8 +23,9 @@ class SiteEstimate:
             problem.
         within: ū, mean of the copies' variances.
         between: b, sample variance of the copies' estimates; None with a single copy.
-        n: complete rows per copy (rounded mean); None of an answer, which does not tell.
-        events: events per copy (rounded mean); None for ols.
+        n: complete rows per copy (rounded mean), or as many as these are a share of; None of an
+            answer, which does not tell.
+        events: events among them; None for ols.
         copies: copies released.
         copies_used: copies with an estimate, m.
         mechanism_variance: what was added for the mechanism's own noise.
@@ -51,7 +52,7 @@ class SiteEstimate:
     correction: float = 0.0
 
 
-def combine(copies: Sequence[Estimate], *, total: bool = False) -> SiteEstimate:
+def combine(copies: Sequence[Estimate], *, total: bool = False, share: float = 1.0) -> SiteEstimate:
     """Combine m copies of n rows each, all drawn from *one* fitted private model.
 
     q̄ = mean of the estimates, ū = mean of the variances (each at n rows, as many as the site has,
@@ -71,9 +72,12 @@ def combine(copies: Sequence[Estimate], *, total: bool = False) -> SiteEstimate:
 
         T = ū/m.
 
+    Where copies have a share s of as many rows as the site, ū above is s times what they have, ū/m
+    is what they have over m, and a total is 1/s times theirs (Raab et al., k ≠ n).
+
     Args:
         copies: the estimates of all released copies, failed ones (NaN) included.
-        total: whether it is one.
+        total: whether it is one; share: s.
 
     Returns:
         The site's estimate; NaN with a problem if fewer than half of the copies have one.
@@ -89,9 +93,9 @@ def combine(copies: Sequence[Estimate], *, total: bool = False) -> SiteEstimate:
     good = [c for c in copies if math.isfinite(c.estimate) and 0 < c.variance < math.inf]
     m = len(good)
     seen = good or list(copies)
-    n = round(float(np.mean([c.n for c in seen])))
+    n = round(float(np.mean([c.n for c in seen])) / share)
     counts = [c.events for c in seen if c.events is not None]
-    events = round(float(np.mean(counts))) if counts else None
+    events = round(float(np.mean(counts)) / share) if counts else None
     if m == 0 or 2 * m < len(copies):
         reasons = sorted({c.problem for c in copies if c.problem is not None})
         problem = f"{len(copies) - m} of {len(copies)} copies have no estimate"
@@ -101,12 +105,13 @@ def combine(copies: Sequence[Estimate], *, total: bool = False) -> SiteEstimate:
         return SiteEstimate(
             nan, nan, nan, None, n, events, len(copies), m, 0.0, problem, total=total
         )
-    estimates = np.array([c.estimate for c in good])
-    within = float(np.mean([c.variance for c in good]))
+    scale = 1 / share if total else 1.0
+    estimates = scale * np.array([c.estimate for c in good])
+    drawn = scale**2 * float(np.mean([c.variance for c in good]))
     return SiteEstimate(
         estimate=float(estimates.mean()),
-        variance=within * ((0.0 if total else 1.0) + 1.0 / m),
-        within=within,
+        variance=drawn * ((0.0 if total else share) + 1.0 / m),
+        within=drawn if total else share * drawn,
         between=float(estimates.var(ddof=1)) if m > 1 else None,
         n=n,
         events=events,

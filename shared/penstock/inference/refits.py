@@ -9,6 +9,8 @@ and by the mechanism, so that
 - where two tables are drawn, apart, from each fit to the rows of a copy, their mean has half the
   sampling, E (θ̄* − q)² = c/2 + d, and they show it: E (θ*₁ − θ*₂)² = 2c, whatever share c of u is
   new in each table;
+- where tables have a share s of as many rows as the release is of, u above is u/s: it is that of
+  a table, and d is as it was, for a refit has the same share of the noise;
 - where its pseudo-rows were drawn anew (releases of wire 1.0), about q̄:
   E (θ* − q̄)² = (1 + n*/n) u + d + u/m, which is (2 + 1/m) u + d where the refit counted as many
   rows as the release did.
@@ -46,9 +48,11 @@ class Spread:
         known: what sampling alone contributes to E S.
         df: degrees of freedom of S.
         rows: n of the release.
-        unit: v, the mean of the refits' own variances, where ``known`` was measured.
+        unit: v, the mean of the refits' own variances, of tables of n rows, where ``known`` was
+            measured.
         known_df: degrees of freedom of ``known``, which is independent of S; ∞ where it was not
             measured.
+        share: of n rows, that tables have.
         shift: the mean of the differences themselves, of refits made from copies: what a refit
             shows less than its copy has, a release shows less than rows have, to first order.
     """
@@ -60,11 +64,12 @@ class Spread:
     shift: float = 0.0
     unit: float | None = None
     known_df: float = math.inf
+    share: float = 1.0
 
     @property
     def scale(self) -> float:
         """As which noise is told from site to site: v, or ``known``, which is a share of it."""
-        return self.known if self.unit is None else self.unit
+        return self.known * self.share if self.unit is None else self.unit
 
     @property
     def shift_error(self) -> float:
@@ -84,7 +89,7 @@ def spread(
         released: the copies, combined: q̄, ū, n and m.
         refits: their estimates, failed ones (NaN) included.
         copies: their estimates.
-        made: how refits were made of them.
+        made: how tables were made, and refits of them.
 
     Returns:
         None if no copy, or fewer than half of the fits, have an estimate (each table of a fit, and
@@ -98,17 +103,20 @@ def spread(
     good = [fit for fit in fits if fit.good(made)]
     if not good or 2 * len(good) < len(fits):
         return None
-    count, own = len(good), float(np.mean([[t.variance for t in fit.tables] for fit in good]))
-    centres = [released.estimate if f.copy is None else f.copy.estimate for f in good]
-    found = np.array([[table.estimate for table in fit.tables] for fit in good])
+    # A total is told of as many rows as the site has.
+    scale = 1 / made.share if released.total else 1.0
+    own = scale**2 * float(np.mean([[t.variance for t in fit.tables] for fit in good]))
+    centres = [released.estimate if f.copy is None else scale * f.copy.estimate for f in good]
+    count, found = len(good), scale * np.array([[t.estimate for t in f.tables] for f in good])
     errors = found.mean(axis=1) - centres
     square, shift = float(np.mean(errors**2)), float(np.mean(errors))
     if made.per_fit > 1:
         known = float(np.mean(found.var(axis=1, ddof=1))) / made.per_fit
         df = float(count * (made.per_fit - 1))
-        return Spread(square, known, float(count), rows, shift, own, df)
+        return Spread(square, known, float(count), rows, shift, made.share * own, df, made.share)
     if made.of_copies:
-        return Spread(square, made.fresh * own, float(count), rows, shift)
+        known = made.fresh * own
+        return Spread(square, known, float(count), rows, shift, share=made.share)
     # All of them share q̄, whose own error is the copies' sampling.
     shared = released.within / released.copies_used
     pseudo = float(np.mean([t.variance * t.n / rows for fit in good for t in fit.tables]))
@@ -152,8 +160,9 @@ def shrunk(found: Mapping[str, Mapping[str, Spread]]) -> dict[str, dict[str, Spr
 
     with df + f degrees of freedom. f is at most df: a site's own refits weigh half at least, and
     the median keeps one hostile site from moving the others by more than a bounded share. Before
-    that ``known``, where it was measured, is drawn half way to κ v, with κ the median of known/v:
-    what is new in a table is about the same share everywhere. With one site nothing is drawn
+    that ``known``, where it was measured, is drawn half way to κ v/s, with κ the median of
+    s known/v and s the share of n rows that tables have: what is new in a table is about the same
+    share of its sampling everywhere. With one site nothing is drawn
     anywhere.
 
     Source: Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3(1), article 3
@@ -191,9 +200,9 @@ class Measured:
         """From the estimates of each table.
 
         Args:
-            made: how refits were made; total: see :func:`penstock.inference.combine.combine`.
+            made: how tables were made; total: see :func:`penstock.inference.combine.combine`.
         """
-        plain = combine(copies, total=total)
+        plain = combine(copies, total=total, share=made.share)
         shown = spread(plain, refits, copies, made) if refits else None
         return cls(plain, -(-len(refits) // made.per_fit), shown)
 
@@ -319,7 +328,7 @@ def _goals(sites: Mapping[str, Spread]) -> dict[str, float]:
 def _draw_known(sites: Mapping[str, Spread]) -> dict[str, Spread]:
     """With ``known``, where it was measured, half way to the share that all have."""
     shares = [
-        s.known / s.scale / _find_middle(s.known_df)
+        s.known * s.share / s.scale / _find_middle(s.known_df)
         for s in sites.values()
         if math.isfinite(s.known_df)
     ]
@@ -327,7 +336,7 @@ def _draw_known(sites: Mapping[str, Spread]) -> dict[str, Spread]:
         return dict(sites)
     share = float(np.median(shares))
     return {
-        site: replace(s, known=(s.known + share * s.scale) / 2, known_df=2 * s.known_df)
+        site: replace(s, known=(s.known + share * s.scale / s.share) / 2, known_df=2 * s.known_df)
         if math.isfinite(s.known_df)
         else s
         for site, s in sites.items()

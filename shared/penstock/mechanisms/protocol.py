@@ -320,6 +320,10 @@ class Mechanism(ABC, Generic[S, P]):
     def counts_rows(self, asked: Asked[S]) -> bool:
         """Whether a release holds a noisy count of the rows, and its tables have so many."""
 
+    def share_rows(self, asked: Asked[S], persons: int) -> float:
+        """Of as many rows as a site of so many persons has, the share that each table has."""
+        return 1.0
+
     def list_effects(self, asked: Asked[S]) -> tuple[Effect, ...]:
         """What is planted into the released model to see what comes back, in the order of
         :func:`~penstock.mechanisms.planted.choose_sizes` among those of one outcome."""

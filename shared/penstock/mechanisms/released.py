@@ -220,7 +220,7 @@ def shape_planted(
 
 @dataclass(frozen=True, slots=True)
 class Refitting:
-    """How the refits of a release were made.
+    """How the tables of a release were made.
 
     Attributes:
         of_copies: whether each was fitted to the rows of a copy; before wire 1.1 each had rows of
@@ -228,11 +228,13 @@ class Refitting:
         per_fit: how many in a row were drawn from one fit, each apart.
         fresh: share of a table's sampling variance that is new whenever one is drawn, in (0, 1];
             where two are drawn from a fit, they show it.
+        share: of as many rows as the site has, that each table has, in (0, 1].
     """
 
     of_copies: bool = True
     per_fit: int = 1
     fresh: float = 1.0
+    share: float = 1.0
 
     def on_wire(self, version: str) -> Refitting:
         """The same of a release of this version: the site's, of the manifest, as major.minor."""

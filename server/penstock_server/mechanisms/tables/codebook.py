@@ -9,7 +9,7 @@ from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.released import EACH, Refitting
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
-from penstock_server.mechanisms.writing import COPY, PERSON, SITE, describe_column
+from penstock_server.mechanisms.writing import COPY, PERSON, SITE, WEIGHT, describe_column
 
 Json = dict[str, Any]
 
@@ -29,6 +29,12 @@ COUNTED_JOINTLY = (
     "that standard errors are of the right size. (Declared frames may hold persons without rows.) "
     "Of which site an imagined person is, the column `site` says; fit regressions within its strata"
 )
+SHARED = (
+    "Tables of a site have a share of as many rows as it has: each row stands for `_weight` of "
+    "them, w. So the variance is (1/w + 1/m) times the mean of the m variances, of a count, which "
+    "is w times a table's, w^2/m times; where sites are stacked, weigh rows by w"
+)
+"""What is other where tables have a share of the rows."""
 FRAMED = (
     "a row for each that the declared frame may hold: standard errors are too small where the "
     "site has fewer"
@@ -106,6 +112,16 @@ INTERVALS: Json = {
     "(E/B)^2 + (E/B + M)^2) stands for B.",
 }
 
+WEIGHTS = (
+    "Rows have a `_weight` w, of which 1/w is the share of as many rows as the site has that its "
+    "tables have. With U = mean of u_j: u = U/w, v = mean variance of all refits over w, n = w "
+    "times the mean of a copy's complete rows, and T = u + U/m + D where C is not both finite and "
+    "3 or more; in `sharing` h = median over sites of K/(v w)/(1 - 2/(9C))^3, and (K + h v w)/2 "
+    "stands for K. Of counts q_j and r_f are w times a table's, U is w^2 times the mean of u_j, v "
+    "is w times the mean variance of all refits, and U/m stands for u/m."
+)
+"""The rule where tables have a share of the rows."""
+
 _MEASURED = ("correction", "sharing")
 """What there is to say where two refits are drawn from each fit alone."""
 
@@ -115,6 +131,10 @@ MEASURED = (
 )
 """K where two refits are drawn from each fit."""
 
+_LARGE = 10**12
+"""Persons of a site that no table has as many rows as, where there is a most."""
+
+WEIGH = "rows of the site that this row stands for"
 WHOSE = "imagined person of the copy whose row it is, from 1; the same number elsewhere is another"
 
 JOINTLY: Json = {
@@ -185,6 +205,7 @@ def describe_tables(
     columns = [
         *([] if joint else [describe_column(SITE, "categorical", "site that released the row")]),
         describe_column(COPY, "integer", "synthetic copy, from 1"),
+        *([describe_column(WEIGHT, "continuous", WEIGH)] if shares_rows(study) else []),
         *([describe_column(PERSON, "integer", WHOSE)] if numbered else []),
         *own,
     ]
@@ -199,6 +220,8 @@ def describe_tables(
     }
     if study.mechanism.refits:
         found["intervals"] = intervals(made, joint=joint)
+        if shares_rows(study):
+            found["intervals"]["weights"] = WEIGHTS
         if copies == "imputations":
             found["imputations"] = IMPUTATIONS
     return found
@@ -211,12 +234,19 @@ def describe_held(report: Json) -> Json:
     return {"held": {"about": HELD, **found}} if any(found.values()) else {}
 
 
+def shares_rows(study: Study) -> bool:
+    """Whether tables of a large site have fewer rows than it has."""
+    return MECHANISMS.of(study.mechanism).share_rows(study.asked, _LARGE) < 1
+
+
 def combining(study: Study) -> str:
     """How copies are to be analysed."""
     counted = COUNTED_JOINTLY if study.aggregation.joint else COUNTED
     text = COPIES.format(
         rows=counted if MECHANISMS.of(study.mechanism).counts_rows(study.asked) else FRAMED
     )
+    if shares_rows(study):
+        text = f"{text}. {SHARED}"
     return text + (REFITS if study.mechanism.refits else NO_REFITS)
 
 

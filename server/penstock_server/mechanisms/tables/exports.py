@@ -18,9 +18,22 @@ REFIT, FIT, IMPUTATION = "_refit", "_fit", "_imputation"
 Read = Callable[[Upload, str], pa.Table]
 """A part of an upload, by its name, as it is to be written."""
 
+Labels = dict[str, str | int | float]
+Tell = Callable[[Upload], Labels]
+"""What is told of each row of a site beside whose it is."""
+
+
+def _tell_nothing(_: Upload) -> Labels:
+    return {}
+
 
 def write_pooled(
-    uploads: Iterable[Upload], out: Path, *, all_copies: bool, read: Read = Upload.part
+    uploads: Iterable[Upload],
+    out: Path,
+    read: Read = Upload.part,
+    tell: Tell = _tell_nothing,
+    *,
+    all_copies: bool,
 ) -> list[Path]:
     """Stream the pooled table, site by site, to Parquet and CSV.
 
@@ -30,15 +43,19 @@ def write_pooled(
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
             for index in range(1, upload.manifest.copies + 1 if all_copies else 2):
-                yield label_table(
-                    read(upload, name_copy(index)), {**_name_site(upload), COPY: index}
-                )
+                labels = {**_name_site(upload), COPY: index, **tell(upload)}
+                yield label_table(read(upload, name_copy(index)), labels)
 
     return write_tables(tables(), out, "pooled")
 
 
 def write_refits(
-    uploads: Iterable[Upload], out: Path, *, made: Refitting, read: Read = Upload.part
+    uploads: Iterable[Upload],
+    out: Path,
+    read: Read = Upload.part,
+    tell: Tell = _tell_nothing,
+    *,
+    made: Refitting,
 ) -> list[Path]:
     """Stream all refits, site by site, to Parquet and CSV, each under its number (:data:`REFIT`),
     that of the fit which it was drawn from (:data:`FIT`) and that of the copy to whose rows the
@@ -50,14 +67,20 @@ def write_refits(
             own = made.on_wire(manifest.wire)
             for refit in range(1, manifest.refits + 1):
                 copy = own.find_copy(refit, manifest.copies)
-                labels = {**_name_site(upload), REFIT: refit, FIT: own.find_fit(refit), COPY: copy}
+                numbers: Labels = {REFIT: refit, FIT: own.find_fit(refit), COPY: copy}
+                labels = {**_name_site(upload), **numbers, **tell(upload)}
                 yield label_table(read(upload, name_refit(refit)), labels)
 
     return write_tables(tables(), out, "refits")
 
 
 def write_imputations(
-    uploads: Iterable[Upload], out: Path, *, made: Refitting, read: Read = Upload.part
+    uploads: Iterable[Upload],
+    out: Path,
+    read: Read = Upload.part,
+    tell: Tell = _tell_nothing,
+    *,
+    made: Refitting,
 ) -> list[Path]:
     """Stream one refit of each fit, site by site, to Parquet and CSV, under its number from 1
     (:data:`IMPUTATION`): what software for multiple imputation takes for completed tables."""
@@ -66,12 +89,13 @@ def write_imputations(
         for upload in uploads:
             own = made.on_wire(upload.manifest.wire)
             for refit in range(1, upload.manifest.refits + 1, own.per_fit):
-                labels = {**_name_site(upload), IMPUTATION: own.find_fit(refit)}
+                number: Labels = {IMPUTATION: own.find_fit(refit)}
+                labels = {**_name_site(upload), **number, **tell(upload)}
                 yield label_table(read(upload, name_refit(refit)), labels)
 
     return write_tables(tables(), out, "imputations")
 
 
-def _name_site(upload: Upload) -> dict[str, str | int]:
+def _name_site(upload: Upload) -> Labels:
     """The label of a site's rows; none of a release of all sites."""
     return {} if upload.site == ALL_SITES else {SITE: upload.site}

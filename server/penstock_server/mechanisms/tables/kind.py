@@ -33,6 +33,11 @@ class TableKind(MechanismKind[Settings]):
         "copies give the same numbers.",
     )
 
+    @property
+    def most_rows(self) -> int | None:
+        """Of a table, where there is such a number beside the site's own."""
+        return None
+
     def check(self, parts: Mapping[str, Coded]) -> None:
         """Nothing: a synthetic table may hold whatever its shape and its columns allow."""
 
@@ -62,6 +67,8 @@ class TableKind(MechanismKind[Settings]):
         if MECHANISMS.of(self.study.mechanism).counts_rows(self.study.asked):
             whose = "all sites together have" if self.joint else "the site has"
             tables += f"about as many rows as {whose}, by a noisy count"
+            if most := self.most_rows:
+                tables += f", or a share of them: {most:,} at most"
         else:
             tables += "a row for each that the declared frame may hold"
         if used.refits:

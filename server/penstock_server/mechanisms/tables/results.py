@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -17,6 +17,7 @@ from penstock.inference.refits import Measured
 from penstock.inference.robust import check_variances
 from penstock.inference.tails import doubt_estimates
 from penstock.mechanisms.joint.consortium import SITE
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.released import EACH, Refitting, name_copy, name_refit
 from penstock.questions.fits import remember_fits
 from penstock.questions.fits.newton import KnownMaxima
@@ -35,14 +36,21 @@ from penstock_server.analysis.table_distances import measure_moved
 from penstock_server.analysis.transitions import SiteTransitions, measure_transitions
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
-from penstock_server.mechanisms.tables.codebook import describe_held, describe_tables
+from penstock_server.mechanisms.tables.codebook import (
+    describe_held,
+    describe_tables,
+    shares_rows,
+)
 from penstock_server.mechanisms.tables.exports import (
     write_imputations,
     write_pooled,
     write_refits,
 )
 from penstock_server.mechanisms.tables.held import measure_held
-from penstock_server.mechanisms.writing import PERSON
+from penstock_server.mechanisms.writing import PERSON, WEIGHT
+
+REFITTED = {"refits": write_refits, "imputations": write_imputations}
+"""What is written of refits, by what is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class TableResults:
     """The results of one study's tables.
 
     Args:
-        made: how refits are made of copies.
+        made: how tables are made, but for the share of rows that a site's have.
         read_courses: whose a table's rows are and when, of a mechanism that follows persons.
         numbered: whether persons have several rows, so that files say whose each is.
         known: regressions that were fitted before.
@@ -66,7 +74,7 @@ class TableResults:
 
     def measure(self, upload: Upload, threads: int = 1) -> dict[str, Measured]:
         """Every estimand, combined over copies, and what its refits show."""
-        schema, made = self.study.schema, self.made.on_wire(upload.manifest.wire)
+        schema, made = self.study.schema, self._find_made(upload)
         copies, refits = self._read(upload)
         models, found = remember_fits(self.known), {}
         # The fits are numpy and release the interpreter's lock for most of their time.
@@ -95,7 +103,7 @@ class TableResults:
         there is."""
         schema, estimands = self.study.schema, self.study.estimands
         copies, refits = self._read(upload)
-        made = self.made.on_wire(upload.manifest.wire)
+        made = self._find_made(upload)
         posed = pose_copies(
             schema, estimands, copies, partial(choose_rows, schema, self.read_courses), self.known
         )
@@ -116,11 +124,11 @@ class TableResults:
             measure_crosstabs(schema, estimands, copies, refits, made=made),
             check_variances(posed),
             measure_moved(schema, copies, refits, made=made),
-            self._describe_persons(copies),
+            self._describe_persons(copies, made),
         )
         return tuple(one for one in found if one is not None)
 
-    def _describe_persons(self, copies: Sequence[Coded]) -> Baseline:
+    def _describe_persons(self, copies: Sequence[Coded], made: Refitting) -> Baseline:
         """Who is in the tables; of one release of all sites, at each of them, too."""
         joint = self.study.aggregation.joint and SITE in self.study.schema.names
         read = self.read_courses if self.numbered else None
@@ -131,6 +139,7 @@ class TableResults:
             by=SITE if joint else None,
             once=once,
             pick=lambda table: table if read is None else keep_first(table, read(table)),
+            share=made.share,
         )
 
     def _measure_courses(
@@ -148,6 +157,12 @@ class TableResults:
             whose,
         )
 
+    def _find_made(self, upload: Upload) -> Refitting:
+        """How the tables of one release were made."""
+        own, mechanism = upload.manifest, MECHANISMS.of(self.study.mechanism)
+        share = mechanism.share_rows(self.study.asked, own.persons)
+        return replace(self.made.on_wire(own.wire), share=share)
+
     def _read(self, upload: Upload) -> tuple[list[Coded], list[Coded]]:
         """Its copies, and its refits."""
         schema, manifest = self.study.schema, upload.manifest
@@ -161,12 +176,15 @@ class TableResults:
         """The pooled table, with one copy unless all are asked for; and refits, if asked: all, or
         as imputations."""
         whole = copies in ("all", "refits")
-        files = write_pooled(uploads(), out, all_copies=whole, read=self._number)
-        if copies == "refits" and self.study.mechanism.refits:
-            files += write_refits(uploads(), out, made=self.made, read=self._number)
-        if copies == "imputations" and self.study.mechanism.refits:
-            files += write_imputations(uploads(), out, made=self.made, read=self._number)
+        files = write_pooled(uploads(), out, self._number, self._weigh, all_copies=whole)
+        if copies in REFITTED and self.study.mechanism.refits:
+            files += REFITTED[copies](uploads(), out, self._number, self._weigh, made=self.made)
         return files
+
+    def _weigh(self, upload: Upload) -> dict[str, str | int | float]:
+        """How many of its site's rows each of its rows stands for, in a study whose tables may have
+        fewer."""
+        return {WEIGHT: 1 / self._find_made(upload).share} if shares_rows(self.study) else {}
 
     def _number(self, upload: Upload, name: str) -> pa.Table:
         """A table behind the number of the person whose each row is, from 1; null where the

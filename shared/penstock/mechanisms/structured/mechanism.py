@@ -11,7 +11,7 @@ from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
 from penstock.mechanisms.released import Shape, shape_copies, shape_planted, shape_refits
-from penstock.mechanisms.structured.settings import Structured, count_per_fit
+from penstock.mechanisms.structured.settings import Structured, count_drawn, count_per_fit
 from penstock.mechanisms.tables.words import FILES, NOTES, tables_returned
 from penstock.questions.effects import Effect, tell_effects
 from penstock.schema import Coded, Schema
@@ -28,6 +28,7 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
     head = "releases synthetic tables whose outcomes are drawn from models of what is asked."
     notes = NOTES | {
         "per_fit": "refits drawn from each fit, 1 or 2: two show what a table's own drawing adds",
+        "most_rows": "of each table: those of larger sites have a share of their number of rows",
         "planted": "runs that plant effects and show what comes back, 0 to 48; free of budget",
         "effects": 'what to plant beside what estimands ask for, such as "years ~ age:smoker"',
     }
@@ -57,7 +58,8 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         return release_memory(plan, schema, dictionary or schema, threads)
 
     def shape(self, asked: Asked[Structured], persons: int) -> Shape:
-        given = (asked.settings, asked.schema, persons)
+        drawn = count_drawn(asked.settings, asked.schema.max_rows_per_person, persons)
+        given = (asked.settings, asked.schema, drawn)
         runs = asked.settings.planted if self.list_effects(asked) else 0
         return Shape(
             shape_copies(*given, counted=True)
@@ -89,12 +91,16 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         threads: int = 1,
         public: tuple[Array, Bools] | None = None,
     ) -> Iterator[Part]:
-        """Tables have as many rows as were counted with noise, at most n·k."""
+        """Tables have as many rows as were counted with noise, or a share of them."""
         from penstock.mechanisms.structured import run
 
         # Nothing here holds the rows, which the run lets go once the model is fitted.
         drawn = run.draw(plan, encoding, rows, present, noise, progress, threads)
         return (Part(name, table) for name, table in drawn)
+
+    def share_rows(self, asked: Asked[Structured], persons: int) -> float:
+        rows = asked.schema.max_rows_per_person
+        return count_drawn(asked.settings, rows, persons) / persons
 
     def count_per_fit(self, settings: Structured) -> int:
         return count_per_fit(settings)
@@ -120,7 +126,8 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
                 "without an estimand the tables hold each column, and how pairs rise and fall "
                 "together; regressions of them come back weakened: declare those that you will ask"
             )
-        return [tables_returned(asked, counted=True), *shown, f"pull writes {FILES}"]
+        told = tables_returned(asked, counted=True, most=asked.settings.most_rows)
+        return [told, *shown, f"pull writes {FILES}"]
 
 
 STRUCTURED = _Mechanism()

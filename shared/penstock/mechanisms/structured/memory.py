@@ -57,23 +57,20 @@ def release_memory(
 ) -> Memory:
     """Of a worker that carries the plan out on a CPU; as many fits as threads are held at once."""
     d = len(schema.columns)  # of rows that are laid out plainly
-    columns, fit = len(schema.columns), fit_memory(plan, schema)
-    at_once = max(1, min(threads, plan.fits))
+    columns, at_once = len(schema.columns), max(1, min(threads, plan.fits))
+    # Of the rows one fit is made, and of tables some at once.
+    fits = max(fit_memory(plan, schema), at_once * fit_memory(plan.of_tables(), schema))
     # Of a planted run its table, and the one that came of it; these are made one by one.
-    table = NUMBER * plan.persons * plan.rows * columns
+    table = NUMBER * plan.room * columns
     planted = 2 * table if plan.planted else 0
-    packed = plan.persons * plan.rows * sum(map(count_bytes, schema.columns))
+    packed = plan.room * sum(map(count_bytes, schema.columns))
     # Of fits at once all tables wait until the last of them is drawn.
     drawn = plan.copies + (at_once * plan.per_fit if plan.refits else 0)
     return Memory(
         program=PROGRAM + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, d),
-        released=tables_memory(plan, schema, d),
-        work=at_once * fit
-        + (at_once - 1) * _ARENA
-        + planted
-        + drawn * packed
-        + _draw_memory(plan, schema),
+        released=tables_memory(plan.of_tables(), schema, d),
+        work=fits + (at_once - 1) * _ARENA + planted + drawn * packed + _draw_memory(plan, schema),
     )
 
 
@@ -100,7 +97,7 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
 def _draw_memory(plan: StructuredPlan, schema: Schema) -> int:
     """Bytes of what is drawn at once, of all copies together."""
     grids = make_grids(schema, plan.outcomes)
-    rows = min(ROWS_AT_ONCE, plan.persons * plan.rows * plan.copies)
+    rows = min(ROWS_AT_ONCE, plan.room * plan.copies)
     latents = sum(grid.latents for grid in grids) if plan.pairs is None else 1 + len(grids)
     width = _OF_POINTS * (latents + UNIFORMS * len(plan.outcomes))
     counts = 0

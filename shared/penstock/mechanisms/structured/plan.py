@@ -45,7 +45,7 @@ from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
 from penstock.mechanisms.structured.outcomes.links import count_own
 from penstock.mechanisms.structured.regressors import most_columns, most_linear, most_pairs
 from penstock.mechanisms.structured.score_clipping import UNIT
-from penstock.mechanisms.structured.settings import Structured, count_per_fit
+from penstock.mechanisms.structured.settings import Structured, count_drawn, count_per_fit
 from penstock.mechanisms.structured.strata import count_strata
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.tables.plan import size_problems
@@ -112,6 +112,7 @@ class StructuredPlan:
         moments: None, where no score is left: pairs hold all that levels have in common.
         planted: runs with effects planted into the released model; effects: those.
         per_fit: how many refits in a row are drawn from one fit.
+        drawn: persons whose rows a table has room for; None: all of them.
         epsilon: of the events at the requested δ.
     """
 
@@ -130,6 +131,24 @@ class StructuredPlan:
     epsilon: float = math.inf
     pairs: WholeSum | None = None
     per_fit: int = 1
+    drawn: int | None = None
+
+    @property
+    def room(self) -> int:
+        """Rows of a table, at most."""
+        return (self.persons if self.drawn is None else self.drawn) * self.rows
+
+    @property
+    def share(self) -> float:
+        """Of as many rows as were counted, that a table has."""
+        return 1.0 if self.drawn is None else self.drawn / self.persons
+
+    def of_tables(self) -> StructuredPlan:
+        """The same procedure for a table's rows: as much noise for its size as rows have for
+        theirs, so that what it adds to an answer is as large."""
+        if self.drawn is None or self.drawn == self.persons:
+            return self
+        return replace(self, persons=self.drawn, drawn=None).with_noise(self.share)
 
     def rounds_of(self, outcome: Drawn) -> tuple[WholeSum, ...]:
         """Those that an outcome has a release of."""
@@ -199,6 +218,9 @@ def plan(
     return replace(
         found,
         per_fit=count_per_fit(mechanism),
+        drawn=None
+        if mechanism.most_rows is None
+        else count_drawn(mechanism, schema.max_rows_per_person, persons),
         planted=mechanism.planted if effects else 0,
         effects=effects,
         epsilon=epsilon(found.events, privacy.delta),

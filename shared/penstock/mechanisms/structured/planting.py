@@ -6,7 +6,7 @@ To the linear predictor of each outcome's law, of everybody, is added
 
 z_j the effect's column (or product of two), standardised among persons of the released model;
 x_ij = ±1 or ±2, public (:mod:`penstock.mechanisms.planted`); Δ_j so many standard errors that one
-site's coefficient would have without privacy, by the released number of rows and what each tells.
+table's coefficient would have without privacy, by its number of rows and what each tells.
 All of it is made from the released model: post-processing, and free. The effects are of the
 model's own persons: what is lost by clipping tails that the model does not have is not seen.
 """
@@ -106,7 +106,7 @@ def make_planting(
 
     Args:
         persons: drawn from the released model, by whom columns are standardised.
-        outcomes: each as planned, with its model; rows: how many were present, as released.
+        outcomes: each as planned, with its model; rows: of a table, about.
     """
     found = {}
     for drawn, outcome in outcomes:

@@ -6,8 +6,10 @@ post-processing. A model is a population of covariates and, given these and the 
 each outcome's own model; a row is drawn from the one and then from the others, in order.
 
 A table has as many rows as its model was fitted on, *as released*: the margins' noisy count, at
-most n·k. n·k rows are drawn all the same, and the rest dropped. A refit is the same procedure, with
-fresh noise, on the rows of a copy: no private row is looked at again. Two are drawn from each fit,
+most n·k; or, where it is to have fewer, a public share of both. As many rows as there can be are
+drawn all the same, and the rest dropped. A refit is the same procedure, with fresh noise (of a
+share of the rows the same share of it), on the rows of a copy: no private row is looked at again.
+Two are drawn from each fit,
 apart, so that how far they are from each other shows a table's own drawing. A planted run is the
 same on the rows of a table that was drawn from the model with some effects changed.
 """
@@ -234,10 +236,8 @@ def draw(
     model = fit(plan, schema, coded, present.ravel(), noise)
     _tell(progress, plan, 0)
     del coded, rows, present
-    copies = model.draw_packed(
-        plan.persons * plan.rows, size(plan, model), noise.generator(), tables=plan.copies
-    )
-    kept = copies[: plan.fits]  # to later ones nothing is fitted
+    copies = model.draw_packed(plan.room, size(plan, model), noise.generator(), tables=plan.copies)
+    kept, again = copies[: plan.fits], plan.of_tables()  # to later ones nothing is fitted
     for index, copy in enumerate(_pop_each(copies), start=1):
         yield name_copy(index), copy.unpack()
     with ThreadPoolExecutor(threads) as pool:
@@ -248,7 +248,7 @@ def draw(
             firsts = numbers[:: plan.per_fit]
             sources = [noise.child() for _ in firsts]
             of = [kept[made.find_copy(first, plan.copies) - 1].unpack() for first in firsts]
-            fitted = carry_out(partial(_refit, plan, schema, tables=plan.per_fit), of, sources)
+            fitted = carry_out(partial(_refit, again, schema, tables=plan.per_fit), of, sources)
             drawn = chain.from_iterable(list(fitted))
             for number, table in zip(numbers, drawn, strict=False):
                 yield name_refit(number), table.unpack()
@@ -386,8 +386,8 @@ def _fit_outcome(
 
 
 def size(plan: StructuredPlan, model: Model) -> int:
-    """Rows of a table: those that the model was fitted on, as released; at most n·k."""
-    return min(round(model.rows), plan.persons * plan.rows)
+    """Rows of a table: of those that the model was fitted on, as released, the plan's share."""
+    return max(1, min(round(model.rows * plan.share), plan.room))
 
 
 def _draw(
@@ -396,9 +396,9 @@ def _draw(
     noise: NoiseSource,
     add: Add = _add_nothing,
 ) -> PackedTable:
-    """A table. All n·k rows are drawn, whatever the count: no time depends on it."""
-    count, rng = plan.persons * plan.rows, noise.generator()
-    [table] = model.draw_packed(count, size(plan, model), rng, add)
+    """A table. All rows that it has room for are drawn, whatever the count: no time depends on
+    it."""
+    [table] = model.draw_packed(plan.room, size(plan, model), noise.generator(), add)
     return table
 
 
@@ -416,7 +416,8 @@ def _make_planting(plan: StructuredPlan, schema: Schema, model: Model) -> Planti
         return Planting({})
     persons = model.draw(1 << _POWER, 1 << _POWER, np.random.default_rng(_SEED))
     outcomes = list(zip(plan.outcomes, model.outcomes, strict=True))
-    return make_planting(plan.effects, plan.planted, schema, persons, outcomes, model.rows)
+    told = model.rows * plan.share  # by tables of as many rows
+    return make_planting(plan.effects, plan.planted, schema, persons, outcomes, told)
 
 
 def _plant(
@@ -424,7 +425,7 @@ def _plant(
 ) -> tuple[Coded, Coded]:
     """A table of the model with effects planted, and a table from a model fitted on its rows."""
     planted = _draw(plan, model, noise, partial(planting.add, run)).unpack()
-    [recovered] = _refit(plan, model.schema, planted, noise)
+    [recovered] = _refit(plan.of_tables(), model.schema, planted, noise)
     return planted, recovered.unpack()
 
 

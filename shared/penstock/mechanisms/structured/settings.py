@@ -16,6 +16,9 @@ from penstock.schema import Schema
 
 MOST_PLANTED, MOST_EFFECTS, MOST_PER_FIT = 48, 20, 2
 
+LEAST_ROWS, MOST_ROWS = 100, 10**9
+"""Of a table that has a share of the rows: fewer would tell little, and save nothing."""
+
 FRESH = 0.1
 """Least share of a table's sampling variance that a refit has, for releases with one refit of each
 fit, which do not show it: its points are spread evenly. Measured shares are .1 to .5; what is left
@@ -42,6 +45,8 @@ class Structured:
         per_fit: how many refits in a row are drawn from one fit, 1 or 2. Where two are, each apart,
             they show what of their difference from the copy is a table's own; of one it has to be
             assumed. ``refits`` are as many times this, or 1.
+        most_rows: of each table, 100 or more; where the frame has room for more, tables have a
+            share of as many rows as the site has. None: as many as the site has.
 
     Raises:
         InvalidInput: with every problem.
@@ -53,6 +58,7 @@ class Structured:
     planted: int = 12
     effects: tuple[str, ...] = ()
     per_fit: int = field(default=2, metadata={ABSENT: 1})
+    most_rows: int | None = field(default=None, metadata={ABSENT: None})
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")
@@ -68,6 +74,8 @@ class Structured:
                 remedy=f"Set refits to {refits + 1}, or per_fit to 1",
             )
         check.whole("planted", self.planted, 0, MOST_PLANTED)
+        if self.most_rows is not None:
+            check.whole("most_rows", self.most_rows, LEAST_ROWS, MOST_ROWS)
         effects = check.sequence("effects", self.effects, 0, MOST_EFFECTS) or ()
         for text in effects:
             try:
@@ -118,6 +126,17 @@ class Structured:
                 remedy="Add one, or choose another mechanism",
             )
         return check.problems
+
+
+def count_drawn(settings: Structured, rows: int, persons: int) -> int:
+    """Persons whose rows a table has room for, by public numbers.
+
+    Args:
+        rows: of a person, at most; persons: of the frame.
+    """
+    if settings.most_rows is None:
+        return persons
+    return max(1, min(persons, settings.most_rows // rows))
 
 
 def count_per_fit(settings: Structured) -> int:

@@ -18,12 +18,15 @@ FILES = "pooled.parquet and pooled.csv"
 """What a pull writes of them."""
 
 
-def tables_returned(asked: Asked[S], counted: bool, *, followed: bool = False) -> str:
+def tables_returned(
+    asked: Asked[S], counted: bool, *, followed: bool = False, most: int | None = None
+) -> str:
     """How many tables come back, and of how many rows.
 
     Args:
         counted: whether their rows are as many as were counted with noise.
         followed: whether they hold persons with several rows each.
+        most: rows of a table, if that is asked for.
     """
     used, per_person = asked.settings, asked.schema.max_rows_per_person
     rows = "one row" if per_person == 1 else f"{per_person} rows"
@@ -33,6 +36,8 @@ def tables_returned(asked: Asked[S], counted: bool, *, followed: bool = False) -
         rows = f"about as many rows as the site has, at most {rows} for each person of its frame"
     else:
         rows += " for each person of the site's frame"
+    if most is not None:
+        rows += f", or a share of these that is at most {most:,} rows"
     copies = f"{used.copies} synthetic table{'' if used.copies == 1 else 's'}"
     refits = (
         f", and {used.refits} refits for intervals"

@@ -78,6 +78,32 @@ def test_a_plan_has_as_many_fits_as_its_refits_need(
     assert (made.fits, made.per_fit) == (fits, each)
 
 
+def test_large_sites_have_tables_of_a_share_of_their_rows_at_the_same_price() -> None:
+    """By public numbers alone; nothing that is asked of rows changes, nor its noise."""
+    schema = Schema((*OUTCOME, AGE), person="id", max_rows_per_person=2)
+    few = Structured(most_rows=101)
+    whole, made = plan(Structured(), schema, 1000, ASKED), plan(few, schema, 1000, ASKED)
+    assert (made.drawn, made.room, made.share) == (50, 100, 0.05)
+    assert made.measurements == whole.measurements
+    assert (whole.room, whole.share, whole.of_tables()) == (2000, 1.0, whole)
+    again = made.of_tables()
+    assert (again.persons, again.room, again.share) == (50, 100, 1.0)
+    assert again.margins.sd == pytest.approx(0.05 * made.margins.sd)
+    asked = Asked(few, schema, ASKED, ())
+    mechanism = MECHANISMS.of(few)
+    assert mechanism.share_rows(asked, 1000) == made.share
+    assert mechanism.shape(asked, 1000).first.rows == made.room
+    # A small site has what it would have without.
+    small = plan(few, schema, 40, ASKED)
+    assert (small.room, small.share, small.of_tables()) == (80, 1.0, small)
+    assert mechanism.share_rows(asked, 40) == 1.0
+    assert "most_rows" not in settings_to_dict(Structured())
+    assert MECHANISMS.read(settings_to_dict(few)) == few
+    for wrong in (99, 0, 1.5, True, 2 * 10**9):
+        with pytest.raises(InvalidInput, match="most_rows"):
+            Structured(most_rows=wrong)  # type: ignore[arg-type]
+
+
 def test_a_table_of_outcomes_alone_is_refused_and_says_what_would_do() -> None:
     [problem] = Structured().problems(Schema(OUTCOME), ())
     assert "given other columns" in str(problem)
