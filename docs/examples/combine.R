@@ -3,9 +3,13 @@
 #     Rscript combine.R FOLDER QUESTION... [--further QUESTION...] > answers.csv
 #
 # FOLDER is what `penstock pull STUDY --refits --out FOLDER` wrote. A QUESTION is a regression, and
-# asks for the coefficient of its last term:
+# asks for the coefficient of its last term, or the share who have a duration's event by a time, where
+# the event of another column may come first:
 #
 #     'cox: Surv(years, died) ~ age + smoker'   'logistic: smoker ~ age'   'ols: sbp ~ age + smoker'
+#     'robust: Surv(years, died) ~ age + smoker'   'incidence(years, moved, 5)'
+#
+# `robust` is `cox` with Lin and Wei's standard errors; the share's numbers are those of its logit.
 #
 # After --further stand questions that the study has not declared: their intervals allow for what the
 # tables' model misses. An answer has a row for each site, and one without a site: all sites
@@ -24,11 +28,14 @@ LEVEL <- 0.95
 # noise has drawn to none of it, in sds of the noise.
 MISFIT <- 0.01
 DRAWN <- 0.4
+INCIDENCE <- "^\\s*incidence\\(\\s*(\\w+)\\s*,\\s*(\\w+)\\s*,\\s*([0-9.eE+-]+)\\s*\\)\\s*$"
 
 # -- 1. One table: an estimate and its variance -------------------------------------------------
 
 # The last term's coefficient: (estimate, variance, complete rows); NA where there is none.
-fit <- function(question, rows) {
+# events: of each duration the column of its event.
+fit <- function(question, rows, events) {
+  if (grepl(INCIDENCE, question)) return(find_incidence(question, rows, events))
   model <- trimws(sub(":.*", "", question))
   formula <- as.formula(sub("^[^:]*:", "", question))
   rows <- rows[complete.cases(rows[all.vars(formula)]), ]
@@ -43,12 +50,15 @@ fit <- function(question, rows) {
   x <- design[, kept, drop = FALSE]
   y <- eval(formula[[2]], rows)
   if (is.factor(y)) y <- as.numeric(y != levels(y)[1])
-  ones <- if (model == "cox") sum(y[, "status"]) else sum(y)
-  few <- if (model == "cox") ones else min(ones, n - ones)
+  hazards <- model %in% c("cox", "robust")
+  ones <- if (hazards) sum(y[, "status"]) else sum(y)
+  few <- if (hazards) ones else min(ones, n - ones)
   if (model != "ols" && few < max(1, length(kept) - 1)) return(nothing)
   found <- tryCatch(suppressWarnings(switch(model,
-    # Defaults stop where the likelihood moves by 1e-9, and then the estimate by far more.
-    cox = coxph(y ~ x[, -1], ties = "efron", control = coxph.control(eps = 1e-12, iter.max = 50)),
+    # Defaults stop where the likelihood moves by 1e-9, and then the estimate by far more. Of
+    # `robust` R has the sandwich of Efron's ties, without a factor for few rows.
+    cox = , robust = coxph(y ~ x[, -1], ties = "efron", robust = model == "robust",
+                           control = coxph.control(eps = 1e-12, iter.max = 50)),
     logistic = {
       first <- glm(y ~ 0 + x, binomial, control = glm.control(1e-14, 100))
       # A glm's variance is of the step before its last one: once more, from where it ended.
@@ -60,19 +70,48 @@ fit <- function(question, rows) {
   estimate <- coef(found)[length(coef(found))]
   variance <- vcov(found)[length(coef(found)), length(coef(found))]
   # Separated, or nearly a sum of others: ten thousand times a balanced column's variance.
-  told <- if (model == "cox") ones else if (model == "logistic") ones * (n - ones) / n else Inf
+  told <- if (hazards) ones else if (model == "logistic") ones * (n - ones) / n else Inf
   spread <- mean((design[, ncol(design)] - mean(design[, ncol(design)]))^2)
-  if (is.finite(told) && !isTRUE(variance * spread <= 1e4 / told)) return(nothing)
+  # By the model's variance: of a term that separates events a sandwich is small.
+  plain <- if (model == "robust") found$naive.var[length(coef(found)), length(coef(found))] else variance
+  if (is.finite(told) && !isTRUE(plain * spread <= 1e4 / told)) return(nothing)
   c(estimate, variance, n)
+}
+
+# Aalen and Johansen's share with the event by a time: its logit, and that one's variance. A row with
+# both events has had the one that is asked for.
+find_incidence <- function(question, rows, events) {
+  named <- regmatches(question, regexec(INCIDENCE, question))[[1]][-1]
+  event <- events[[named[1]]]
+  if (is.null(event)) stop(named[1], ": no duration with an event of its own")
+  at <- as.numeric(named[3])
+  rows <- rows[complete.cases(rows[c(named[1], event, named[2])]), ]
+  nothing <- c(NA, NA, nrow(rows))
+  if (nrow(rows) < 10) return(nothing)
+  time <- rows[[named[1]]]
+  other <- rows[[named[2]]]
+  ended <- if (is.factor(other)) other != levels(other)[1] else other > 0
+  state <- ifelse(rows[[event]] > 0, "event", ifelse(ended, "other", "none"))
+  # Nobody has the event, or nobody is followed until then: the share is not known.
+  if (!any(state == "event" & time <= at)) return(nothing)
+  # Each time's numbers are multinomial: R has that error by an infinitesimal jackknife, and it is
+  # the product's (Andersen, Borgan, Gill & Keiding 1993, 4.4.20).
+  found <- survfit(Surv(time, factor(state, c("none", "event", "other"))) ~ 1)
+  told <- summary(found, times = at, extend = TRUE)
+  place <- match("event", found$states)
+  share <- told$pstate[1, place]
+  left <- told$pstate[1, match("(s0)", found$states)]
+  if ((max(time) < at && left > 1e-12) || !(share < 1 - 1e-12)) return(nothing)
+  c(log(share / (1 - share)), (told$std.err[1, place] / (share * (1 - share)))^2, nrow(rows))
 }
 
 # -- 2. One site: its copies, and what its refits are off by ------------------------------------
 
 # refits: by number; of_fit, of_copy: the fit that each was drawn from, and to which copy that was
 # made.
-measure <- function(question, copies, refits, of_fit, of_copy, fresh) {
-  fits <- sapply(copies, function(rows) fit(question, rows))
-  again <- sapply(refits, function(rows) fit(question, rows))
+measure <- function(question, copies, refits, of_fit, of_copy, fresh, events) {
+  fits <- sapply(copies, function(rows) fit(question, rows, events))
+  again <- sapply(refits, function(rows) fit(question, rows, events))
   good <- fits[2, ] > 0 & !is.na(fits[2, ])
   at <- match(tapply(of_copy, of_fit, min), names(copies))
   whole <- tapply(again[2, ] > 0 & !is.na(again[2, ]), of_fit, all) & good[at]
@@ -195,6 +234,10 @@ pool <- function(y, v, nu, missed) {
 
 # -- the files -----------------------------------------------------------------------------------
 
+read_columns <- function(folder) {
+  fromJSON(file.path(folder, "dictionary.json"), simplifyDataFrame = FALSE)$columns
+}
+
 read_rows <- function(folder) {
   read <- function(name) {
     read.csv(file.path(folder, name), colClasses = "character", na.strings = "",
@@ -205,7 +248,7 @@ read_rows <- function(folder) {
   copies <- read("pooled.csv")
   copies[["_refit"]] <- copies[["_fit"]] <- "0"
   rows <- rbind(copies[names(refits)], refits)
-  columns <- fromJSON(file.path(folder, "dictionary.json"), simplifyDataFrame = FALSE)$columns
+  columns <- read_columns(folder)
   levelled <- Filter(function(column) !is.null(column$levels), columns)
   for (column in levelled) {
     # In the study's order: the first is what others are compared with. In a CSV file a level that
@@ -226,9 +269,15 @@ main <- function(folder, given) {
   at <- match("--further", given, nomatch = length(given) + 1)
   questions <- given[given != "--further"]
   further <- given[seq_along(given) > at]
-  unknown <- setdiff(trimws(sub(":.*", "", questions)), c("cox", "logistic", "ols"))
-  if (length(unknown) > 0) stop(unknown[1], ": ask for cox, logistic or ols")
+  models <- trimws(sub(":.*", "", questions[!grepl(INCIDENCE, questions)]))
+  unknown <- setdiff(models, c("cox", "robust", "logistic", "ols"))
+  if (length(unknown) > 0) {
+    stop(unknown[1], ": ask for cox, robust, logistic, ols or incidence(...)")
+  }
   rows <- read_rows(folder)
+  timed <- Filter(function(column) !is.null(column$event), read_columns(folder))
+  events <- setNames(lapply(timed, function(column) column$event),
+                     sapply(timed, function(column) column$name))
   fresh <- fromJSON(file.path(folder, "study.json"))$fresh
   found <- list()
   for (question in questions) {
@@ -239,7 +288,7 @@ main <- function(folder, given) {
       again <- split(refits, refits[["_refit"]])
       first <- function(name) sapply(again, function(rows) rows[[name]][1])
       one <- measure(question, split(copies, copies[["_copy"]]), again, first("_fit"),
-                     first("_copy"), fresh)
+                     first("_copy"), fresh, events)
       if (!is.null(one)) found[[question]] <- rbind(found[[question]], cbind(site = site, one))
     }
   }
@@ -249,8 +298,9 @@ main <- function(folder, given) {
   found <- lapply(draw_squares(found), widen)
   answers <- do.call(rbind, lapply(names(found), function(question) {
     sites <- found[[question]]
-    # A mean compares nothing, and rests on its column alone.
-    compares <- question %in% further && trimws(sub(".*~", "", question)) != "1"
+    # A mean or an incidence compares nothing, and rests on its columns alone.
+    alone <- grepl(INCIDENCE, question) || trimws(sub(".*~", "", question)) == "1"
+    compares <- question %in% further && !alone
     missed <- cbind(MISFIT * sqrt(sites$n * sites$within),
                     DRAWN * sqrt(sites$mechanism_variance)) * compares
     together <- pool(sites$estimate, sites$se^2, sites$df, missed)

@@ -3,9 +3,13 @@
     python combine.py FOLDER QUESTION... [--further QUESTION...] > answers.csv
 
 FOLDER is what `penstock pull STUDY --refits --out FOLDER` wrote. A QUESTION is a regression, and
-asks for the coefficient of its last term:
+asks for the coefficient of its last term, or the share who have a duration's event by a time, where
+the event of another column may come first:
 
     'cox: Surv(years, died) ~ age + smoker'   'logistic: smoker ~ age'   'ols: sbp ~ age + smoker'
+    'robust: Surv(years, died) ~ age + smoker'   'incidence(years, moved, 5)'
+
+`robust` is `cox` with Lin and Wei's standard errors; the share's numbers are those of its logit.
 
 After --further stand questions that the study has not declared: their intervals allow for what the
 tables' model misses. An answer has a row for each site, and one without a site: all sites together.
@@ -34,13 +38,19 @@ LEVEL = 0.95
 # What a model misses of a regression that no study declared, in standard errors of one row; and
 # what noise has drawn to none of it, in sds of the noise.
 MISFIT, DRAWN = 0.01, 0.4
+INCIDENCE = re.compile(r"\s*incidence\(\s*(\w+)\s*,\s*(\w+)\s*,\s*([\d.eE+-]+)\s*\)\s*")
 
 
 # -- 1. One table: an estimate and its variance ------------------------------------------------
 
 
-def fit(question, rows):
-    """The last term's coefficient: (estimate, variance, complete rows); NaN where there is none."""
+def fit(question, rows, events):
+    """The last term's coefficient: (estimate, variance, complete rows); NaN where there is none.
+
+    events: of each duration the column of its event.
+    """
+    if INCIDENCE.fullmatch(question):
+        return find_incidence(question, rows, events)
     model, formula = (part.strip() for part in question.split(":", 1))
     left, right = (part.strip() for part in formula.split("~"))
     rows = rows.dropna(subset=[name for name in re.findall(r"\w+", formula) if name in rows])
@@ -54,14 +64,15 @@ def fit(question, rows):
     design, kept = make_design(right, rows)
     if kept[-1] != design.shape[1] - 1 or n < len(kept) + 2:
         return nothing
-    ones = rows[timed[2]].sum() if model == "cox" else y.sum()
-    few = ones if model == "cox" else min(ones, n - ones)
+    hazards = model in ("cox", "robust")
+    ones = rows[timed[2]].sum() if hazards else y.sum()
+    few = ones if hazards else min(ones, n - ones)
     if model != "ols" and few < max(1, len(kept) - 1):
         return nothing
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if model == "cox":
+            if hazards:
                 x, died = design[:, kept[1:]], rows[timed[2]]
                 found, told = sm.PHReg(y, x, status=died, ties="efron").fit(), ones
             elif model == "logistic":
@@ -70,14 +81,68 @@ def fit(question, rows):
             elif model == "ols":
                 found, told = sm.OLS(y, design[:, kept]).fit(), np.inf
             else:
-                raise SystemExit(f"{model}: ask for cox, logistic or ols")
+                raise SystemExit(f"{model}: ask for cox, robust, logistic, ols or incidence(...)")
     except (np.linalg.LinAlgError, PerfectSeparationError):
         return nothing
     estimate, variance = np.asarray(found.params)[-1], np.asarray(found.cov_params())[-1, -1]
     # Separated, or nearly a sum of others: ten thousand times a balanced column's variance.
     if told < np.inf and not variance * design[:, -1].var() <= 1e4 / told:
         return nothing
+    # Only now: of a term that separates events a sandwich is small.
+    if model == "robust":
+        scores = find_scores(y.to_numpy(), died.to_numpy() > 0, x, np.asarray(found.params))
+        variance = np.sum((scores @ np.asarray(found.cov_params())[:, -1]) ** 2)
     return estimate, variance, n
+
+
+def find_scores(time, died, x, coefficients):
+    """(n, p) each row's score residuals, with Efron's ties as the fit has them: of Lin and Wei's
+    sandwich (1989), which statsmodels has for Breslow's ties alone. No factor for few rows."""
+    risks, scores = np.exp((x - x.mean(axis=0)) @ coefficients), np.zeros(x.shape)
+    for moment in np.unique(time[died]):
+        now = died & (time == moment)
+        tied = now.sum()
+        for earlier in range(tied):  # of the events at one time; those before it count in part
+            weights = risks * ((time >= moment) - earlier / tied * now)
+            shares = weights / weights.sum()
+            apart = x - shares @ x
+            scores += (now / tied - shares)[:, None] * apart
+    return scores
+
+
+def find_incidence(question, rows, events):
+    """Aalen and Johansen's share with the event by a time: its logit, and that one's variance.
+
+    A row with both events has had the one that is asked for.
+    """
+    duration, other, at = INCIDENCE.fullmatch(question).groups()
+    if duration not in events:
+        raise SystemExit(f"{duration}: no duration with an event of its own")
+    rows, at = rows.dropna(subset=[duration, events[duration], other]), float(at)
+    nothing = (np.nan, np.nan, len(rows))
+    if len(rows) < 10:
+        return nothing
+    time, had, ended = rows[duration].to_numpy(), rows[events[duration]] > 0, rows[other]
+    ended = ended.cat.codes > 0 if isinstance(ended.dtype, pd.CategoricalDtype) else ended > 0
+    had, ended = (had & (time <= at)).to_numpy(), (ended & ~had & (time <= at)).to_numpy()
+    moments = np.unique(time[had | ended])
+    risk = np.array([(time >= moment).sum() for moment in moments])
+    d, e = (np.array([(time[kind] == x).sum() for x in moments]) for kind in (had, ended))
+    left = np.cumprod(1 - (d + e) / risk)  # without either event; who leaves at a time is at risk
+    # Nobody has the event, or nobody is followed until then: the share is not known.
+    if not had.any() or (time.max() < at and left[-1] > 0):
+        return nothing
+    before = np.append(1.0, left[:-1])
+    risen = np.cumsum(before * d / risk)
+    share = risen[-1]
+    if not share < 1 - 1e-12:
+        return nothing
+    # Each time's numbers are multinomial; p: the share of those left after it who have the event
+    # by then. It is the error of R's survfit, which has it by an infinitesimal jackknife.
+    p = (share - risen) / np.where(left > 0, left, 1.0)
+    terms = (1 - p) ** 2 * d * (risk - d) + p**2 * e * (risk - e) + 2 * p * (1 - p) * d * e
+    variance = np.sum(before**2 * terms / risk.astype(float) ** 3)
+    return np.log(share / (1 - share)), variance / (share * (1 - share)) ** 2, len(rows)
 
 
 def make_design(right, rows):
@@ -96,11 +161,14 @@ def make_design(right, rows):
 # -- 2. One site: its copies, and what its refits are off by ------------------------------------
 
 
-def measure(question, copies, fits, fresh):
+def measure(question, copies, fits, fresh, events):
     """What one site's tables say. copies: by number; fits: (number of the copy, its refits)."""
-    found = {number: fit(question, table) for number, table in copies.items()}
+    found = {number: fit(question, table, events) for number, table in copies.items()}
     good = {number: one for number, one in found.items() if one[1] > 0}
-    again = [([fit(question, table) for table in refits], good.get(copy)) for copy, refits in fits]
+    again = [
+        ([fit(question, table, events) for table in refits], good.get(copy))
+        for copy, refits in fits
+    ]
     whole = [(r, copy) for r, copy in again if copy is not None and all(one[1] > 0 for one in r)]
     m, b = len(good), len(whole)
     if 2 * m < len(found) or 2 * b < len(again) or not whole:
@@ -251,7 +319,8 @@ def estimate_tau2(y, v):
 
 
 def read_tables(folder):
-    """By site: its copies by number, and its fits as (number of the copy, refits drawn from it)."""
+    """By site: its copies by number, and its fits as (number of the copy, refits drawn from it).
+    And of each duration the column of its event."""
     pooled = pd.read_parquet(folder / "pooled.parquet").assign(_refit=0, _fit=0)
     refits = pd.read_parquet(folder / "refits.parquet")
     if (refits["_copy"] == 0).any():
@@ -274,17 +343,18 @@ def read_tables(folder):
             copies[copy] = table
         else:
             again.setdefault(fitted, (copy, []))[1].append(table)
-    return {site: (copies, list(again.values())) for site, (copies, again) in found.items()}
+    events = {column["name"]: column["event"] for column in columns if column.get("event")}
+    return {site: (copies, list(again.values())) for site, (copies, again) in found.items()}, events
 
 
 def main(folder, *given):
     at = given.index("--further") if "--further" in given else len(given)
     questions, further = [q for q in given if q != "--further"], given[at + 1 :]
-    tables = read_tables(Path(folder))
+    tables, events = read_tables(Path(folder))
     fresh = json.loads((Path(folder) / "study.json").read_text(encoding="utf-8"))["fresh"]
     found = {}
     for question in questions:
-        told = {site: measure(question, *own, fresh) for site, own in tables.items()}
+        told = {site: measure(question, *own, fresh, events) for site, own in tables.items()}
         found[question] = {site: numbers for site, numbers in told.items() if numbers is not None}
     draw_squares(found)
     answers = []
@@ -299,8 +369,9 @@ def main(folder, *given):
             y, se, df = (np.array([row[x] for row in rows]) for x in ("estimate", "se", "df"))
             row = np.sqrt([site["n"] * site["within"] for site in sites.values()])
             noise = np.sqrt([row["mechanism_variance"] for row in rows])
-            # A mean compares nothing, and rests on its column alone.
-            compares = question in further and question.split("~")[1].strip() != "1"
+            # A mean or an incidence compares nothing, and rests on its columns alone.
+            alone = INCIDENCE.fullmatch(question) or question.split("~")[1].strip() == "1"
+            compares = question in further and not alone
             missed = np.array([MISFIT * row, DRAWN * noise]) * compares
             rows.append({"site": "", **pool(y, se**2, df, missed)})
         answers += [{"question": question, **row} for row in rows]

@@ -49,6 +49,7 @@ SCHEMA = Schema(
         Column("smoker", "binary", levels=("no", "yes")),
         Column("ward", "categorical", levels=("a", "b", "=c")),
         Column("sbp", "continuous", lower=60, upper=240, decimals=0, nullable=True),
+        Column("moved", "binary", levels=("no", "yes"), nullable=True),
     )
 )
 DECLARED = {
@@ -60,8 +61,19 @@ DECLARED = {
         "slope", "ols", "sbp", "ward", adjust=("smoker", "age"), level="=c"
     ),
     "ols: sbp ~ 1": Estimand("mean", "mean", "sbp"),
+    "robust: Surv(years, died) ~ ward + age + smoker": Estimand(
+        "sandwich", "cox", "years", "smoker", adjust=("ward", "age"), errors="robust"
+    ),
+    "incidence(years, moved, 5)": Estimand(
+        "share", "cumulative-incidence", "years", competing="moved", at=5.0
+    ),
 }
-FURTHER = {"ols: sbp ~ smoker + age": "sbp ~ smoker + age", "ols: age ~ 1": "mean(age)"}
+FURTHER = {
+    "ols: sbp ~ smoker + age": "sbp ~ smoker + age",
+    "ols: age ~ 1": "mean(age)",
+    "robust: Surv(years, died) ~ sbp + smoker": "robust: Surv(years, died) ~ sbp + smoker",
+    "incidence(years, moved, 1)": "incidence(years, moved, 1)",
+}
 """Of the last term; `analyse` tells the coefficients of both."""
 MECHANISMS = {  # of the last a tenth of a table's sampling is new, as it is assumed
     "maf": Maf(copies=3, refits=8),
@@ -78,21 +90,30 @@ def imagine(rng: np.random.Generator, site: int, off: float = 0.0) -> dict[str, 
     ward = rng.integers(0, 3, PERSONS).astype(float)
     smoker = (rng.random(PERSONS) < 1 / (1 + np.exp(0.03 * (age - 50)))).astype(float)
     rate = 0.1 * np.exp(0.03 * (age - 60) + (0.4 + 0.15 * site + off) * smoker)
-    years = rng.exponential(1 / rate)
+    died, moved = rng.exponential(1 / rate), rng.exponential(25, PERSONS)
+    years = np.minimum.reduce([died, moved, rng.uniform(2, 30, PERSONS), np.full(PERSONS, 10)])
     sbp = 110 + 0.4 * age + (5 + 10 * off) * smoker + 3 * site * ward + rng.normal(0, 12, PERSONS)
     return {
-        "years": np.minimum(years, 10).round(1),
-        "died": (years < 10).astype(float),
+        "years": years.round(1),
+        "died": (years == died).astype(float),
         "age": age,
         "smoker": smoker,
         "ward": ward,
         "sbp": np.where(rng.random(PERSONS) < 0.05, np.nan, sbp.round()),
+        "moved": imagine_moves(rng, years == moved),
     }
+
+
+def imagine_moves(rng: np.random.Generator, moved: np.ndarray) -> np.ndarray:
+    """Of some it is not known, and some are said to have moved as well, whatever came first."""
+    chance = rng.random(PERSONS)
+    return np.where(chance < 0.03, np.nan, (moved | (chance > 0.95)).astype(float))
 
 
 def imagine_release(study: Study, site: int) -> list[Part]:
     """Of `maf` the first sites' refits are nearly their copies: they show no noise. The last site's
-    are off, as all are of `structured`. One refit of the second site tells nothing of smokers."""
+    are off, as all are of `structured`. One refit of the second site tells nothing of smokers, and
+    one of the last site nothing of the first year."""
     rng, found = np.random.default_rng(site), dict[str, dict[str, np.ndarray]]()
     quiet = study.name == "maf" and site < len(SITES) - 1
     for part in shape_of(study, PERSONS).parts:
@@ -107,6 +128,8 @@ def imagine_release(study: Study, site: int) -> list[Part]:
             rows = {name: np.where(kept, copy[name], new) for name, new in rows.items()}
         if site == 1 and number == "2":
             rows["smoker"] = np.ones(PERSONS)
+        if site == 2 and number == "3":
+            rows["years"] = np.maximum(rows["years"], 1.1)
         found[part.name] = rows
     return [Part(name, rows) for name, rows in found.items()]
 
@@ -294,6 +317,27 @@ def test_tables_are_there_in_which_the_rule_has_much_to_do(pulled):
     assert max(each["random"]["tau2"] for each in told) > 0
     rows = pd.read_parquet(pulled["maf"] / "refits.parquet")
     assert (rows.groupby(["_site", "_refit"])["smoker"].nunique() == 1).sum() == 1
+
+
+def test_tables_are_there_in_which_events_compete(pulled):
+    """Either event first, both at one time, rows that have both; one table in which nobody has
+    the event until the time that is asked. And a sandwich is not the model's variance."""
+    folder = pulled["maf"]
+    both = [pd.read_parquet(folder / f"{name}.parquet") for name in ("pooled", "refits")]
+    rows = pd.concat(both, keys=["copy", "refit"], names=["part"]).reset_index(level="part")
+    died, moved = rows["died"].astype(int) == 1, rows["moved"] == "yes"
+    assert (died & moved).any()
+    early = rows["years"] < 5
+    tables = ["part", "_site", "_copy", "_refit"]
+    kinds = rows.assign(died=died, moved=moved & ~died).groupby([*tables, "years"], dropna=False)
+    shared = kinds[["died", "moved"]].any()
+    assert (shared["died"] & shared["moved"])[shared.index.get_level_values("years") < 5].any()
+    assert (moved & ~died & early).sum() > 100
+    first = (died & (rows["years"] <= 1)).groupby([rows[x] for x in tables], dropna=False).any()
+    assert (~first).sum() == 1
+    found = python(folder, *DECLARED).set_index("question")["se"]
+    plain, robust = (found.loc[name] for name in DECLARED if "Surv" in name)
+    assert (np.abs(robust.to_numpy() / plain.to_numpy() - 1) > 0.01).any()
 
 
 def test_an_example_needs_nothing_of_ours():
