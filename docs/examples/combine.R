@@ -108,8 +108,8 @@ find_incidence <- function(question, rows, events) {
 # -- 2. One site: its copies, and what its refits are off by ------------------------------------
 
 # refits: by number; of_fit, of_copy: the fit that each was drawn from, and to which copy that was
-# made.
-measure <- function(question, copies, refits, of_fit, of_copy, fresh, events) {
+# made; weight: how many of the site's rows each row stands for.
+measure <- function(question, copies, refits, of_fit, of_copy, fresh, events, weight) {
   fits <- sapply(copies, function(rows) fit(question, rows, events))
   again <- sapply(refits, function(rows) fit(question, rows, events))
   good <- fits[2, ] > 0 & !is.na(fits[2, ])
@@ -135,14 +135,16 @@ measure <- function(question, copies, refits, of_fit, of_copy, fresh, events) {
   }
   within <- mean(fits[2, good])
   data.frame(
-    n = round(mean(fits[3, good])),
+    n = round(mean(fits[3, good]) * weight),
     estimate = mean(fits[1, good]) - moved,
-    within = within,
+    within = within / weight,
+    drawing = within,
     copies = m,
     square = square,
     # What is new in a table that is drawn: two tables of a fit show it.
     known = if (two) mean(tapply(again[1, ], of_fit, diff)[whole]^2) / 4 else fresh * scale,
-    scale = scale,
+    scale = scale / weight,
+    rows = weight,
     b = free,
     c = if (two) b else Inf
   )
@@ -160,8 +162,8 @@ draw_squares <- function(found) {
     if (nrow(sites) >= 2) {
       middle <- (1 - 2 / (9 * sites$b))^3 # the median of chi-squared(b)/b
       if (all(is.finite(sites$c))) { # about the same share is new in each table
-        share <- median(sites$known / sites$scale / (1 - 2 / (9 * sites$c))^3)
-        sites$known <- (sites$known + share * sites$scale) / 2
+        share <- median(sites$known / sites$rows / sites$scale / (1 - 2 / (9 * sites$c))^3)
+        sites$known <- (sites$known + share * sites$scale * sites$rows) / 2
         sites$c <- 2 * sites$c
       }
       common <- max(0, median((sites$square / middle - sites$known) / sites$scale * sites$n))
@@ -195,7 +197,7 @@ widen <- function(sites) {
                2 * sites$known^2 / sites$c)
   sites$mechanism_variance <- pmax(0, sites$drawn - sites$known)
   # Copies differ by what is new in a table: all of it, where too little shows how much is.
-  new <- ifelse(is.finite(sites$c) & sites$c >= 3, 2 * sites$known, sites$within)
+  new <- ifelse(is.finite(sites$c) & sites$c >= 3, 2 * sites$known, sites$drawing)
   variance <- sites$within + new / sites$copies + sites$mechanism_variance
   a <- pmin(sites$mechanism_variance / sd, 40)
   cut <- (a^2 + 1) * pnorm(a) + a * dnorm(a) - (a * pnorm(a) + dnorm(a))^2
@@ -286,9 +288,10 @@ main <- function(folder, given) {
       copies <- own[own[["_refit"]] == 0, ]
       refits <- own[own[["_refit"]] > 0, ]
       again <- split(refits, refits[["_refit"]])
+      weight <- if (is.null(own[["_weight"]])) 1 else own[["_weight"]][1]
       first <- function(name) sapply(again, function(rows) rows[[name]][1])
       one <- measure(question, split(copies, copies[["_copy"]]), again, first("_fit"),
-                     first("_copy"), fresh, events)
+                     first("_copy"), fresh, events, weight)
       if (!is.null(one)) found[[question]] <- rbind(found[[question]], cbind(site = site, one))
     }
   }

@@ -161,8 +161,9 @@ def make_design(right, rows):
 # -- 2. One site: its copies, and what its refits are off by ------------------------------------
 
 
-def measure(question, copies, fits, fresh, events):
-    """What one site's tables say. copies: by number; fits: (number of the copy, its refits)."""
+def measure(question, copies, fits, fresh, events, weight):
+    """What one site's tables say. copies: by number; fits: (number of the copy, its refits).
+    weight: how many of the site's rows each row stands for."""
     found = {number: fit(question, table, events) for number, table in copies.items()}
     good = {number: one for number, one in found.items() if one[1] > 0}
     again = [
@@ -186,14 +187,16 @@ def measure(question, copies, fits, fresh, events):
     scale, two = np.mean([[one[1] for one in r] for r, _ in whole]), refits.shape[1] == 2
     within = np.mean([variance for _, variance, _ in good.values()])
     return {
-        "n": round(np.mean([n for *_, n in good.values()])),
+        "n": round(np.mean([n for *_, n in good.values()]) * weight),
         "estimate": np.mean([estimate for estimate, *_ in good.values()]) - moved,
-        "within": within,
+        "within": within / weight,
+        "drawing": within,
         "copies": m,
         "square": square,
         # What is new in a table that is drawn: two tables of a fit show it.
         "known": np.mean(np.diff(refits) ** 2) / 4 if two else fresh * scale,
-        "scale": scale,
+        "scale": scale / weight,
+        "rows": weight,
         "b": free,
         "c": b if two else np.inf,
     }
@@ -210,10 +213,11 @@ def draw_squares(found):
             site |= {"drawn": site["square"], "weight": 0.0, "goal": None}
         if len(sites) < 2:
             continue
-        shares = [s["known"] / s["scale"] / _middle(s["c"]) for s in sites.values()]
+        shares = [s["known"] / s["rows"] / s["scale"] / _middle(s["c"]) for s in sites.values()]
         for site in sites.values():
             if np.isfinite(site["c"]):  # about the same share is new in each table
-                site["known"] = (site["known"] + np.median(shares) * site["scale"]) / 2
+                common = np.median(shares) * site["scale"] * site["rows"]
+                site["known"] = (site["known"] + common) / 2
                 site["c"] *= 2
         common = max(0.0, np.median([_excess(site) for site in sites.values()]))
         for site in sites.values():
@@ -258,7 +262,7 @@ def widen(site):
     )
     mechanism = max(0.0, site["drawn"] - site["known"])
     # Copies differ by what is new in a table: all of it, where too little shows how much is.
-    new = 2 * site["known"] if 3 <= site["c"] < np.inf else site["within"]
+    new = 2 * site["known"] if 3 <= site["c"] < np.inf else site["drawing"]
     variance = site["within"] + new / site["copies"] + mechanism
     a = min(mechanism / sd, 40.0)
     below, density = stats.norm.cdf(a), stats.norm.pdf(a)
@@ -319,8 +323,8 @@ def estimate_tau2(y, v):
 
 
 def read_tables(folder):
-    """By site: its copies by number, and its fits as (number of the copy, refits drawn from it).
-    And of each duration the column of its event."""
+    """By site: its copies by number, its fits as (number of the copy, refits drawn from it), and
+    how many of its rows a row stands for. And of each duration the column of its event."""
     pooled = pd.read_parquet(folder / "pooled.parquet").assign(_refit=0, _fit=0)
     refits = pd.read_parquet(folder / "refits.parquet")
     if (refits["_copy"] == 0).any():
@@ -344,7 +348,11 @@ def read_tables(folder):
         else:
             again.setdefault(fitted, (copy, []))[1].append(table)
     events = {column["name"]: column["event"] for column in columns if column.get("event")}
-    return {site: (copies, list(again.values())) for site, (copies, again) in found.items()}, events
+    weights = {site: 1.0 for site in found}
+    if "_weight" in rows:
+        weights = rows.groupby("_site")["_weight"].first()
+    own = {site: (tables, list(again.values())) for site, (tables, again) in found.items()}
+    return {site: (*tables, weights[site]) for site, tables in own.items()}, events
 
 
 def main(folder, *given):
@@ -354,7 +362,10 @@ def main(folder, *given):
     fresh = json.loads((Path(folder) / "study.json").read_text(encoding="utf-8"))["fresh"]
     found = {}
     for question in questions:
-        told = {site: measure(question, *own, fresh, events) for site, own in tables.items()}
+        told = {
+            site: measure(question, copies, fits, fresh, events, weight)
+            for site, (copies, fits, weight) in tables.items()
+        }
         found[question] = {site: numbers for site, numbers in told.items() if numbers is not None}
     draw_squares(found)
     answers = []

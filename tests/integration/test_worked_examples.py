@@ -79,34 +79,43 @@ MECHANISMS = {  # of the last a tenth of a table's sampling is new, as it is ass
     "maf": Maf(copies=3, refits=8),
     "structured": Structured(copies=2, refits=8, planted=0),
     "single": Structured(copies=2, refits=8, planted=0, per_fit=1),
+    # Tables of 120 rows, of sites of 240, of 160 and of 100 persons, which has all of its own.
+    "shared": Structured(copies=2, refits=8, planted=0, most_rows=120),
 }
 NEAR = 1e-8
 """Of standard errors. Programs stop at other distances from a maximum; no sampling is in it."""
 
 
-def imagine(rng: np.random.Generator, site: int, off: float = 0.0) -> dict[str, np.ndarray]:
+def frame(study: Study, site: int) -> int:
+    """Persons of a site: where tables may have fewer rows, some have more and some less."""
+    return (240, PERSONS, 100)[site] if study.name == "shared" else PERSONS
+
+
+def imagine(
+    rng: np.random.Generator, site: int, off: float = 0.0, n: int = PERSONS
+) -> dict[str, np.ndarray]:
     """Rows of one table; off: by how much the mechanism erred."""
-    age = rng.integers(30, 90, PERSONS).astype(float)
-    ward = rng.integers(0, 3, PERSONS).astype(float)
-    smoker = (rng.random(PERSONS) < 1 / (1 + np.exp(0.03 * (age - 50)))).astype(float)
+    age = rng.integers(30, 90, n).astype(float)
+    ward = rng.integers(0, 3, n).astype(float)
+    smoker = (rng.random(n) < 1 / (1 + np.exp(0.03 * (age - 50)))).astype(float)
     rate = 0.1 * np.exp(0.03 * (age - 60) + (0.4 + 0.15 * site + off) * smoker)
-    died, moved = rng.exponential(1 / rate), rng.exponential(25, PERSONS)
-    years = np.minimum.reduce([died, moved, rng.uniform(2, 30, PERSONS), np.full(PERSONS, 10)])
-    sbp = 110 + 0.4 * age + (5 + 10 * off) * smoker + 3 * site * ward + rng.normal(0, 12, PERSONS)
+    died, moved = rng.exponential(1 / rate), rng.exponential(25, n)
+    years = np.minimum.reduce([died, moved, rng.uniform(2, 30, n), np.full(n, 10)])
+    sbp = 110 + 0.4 * age + (5 + 10 * off) * smoker + 3 * site * ward + rng.normal(0, 12, n)
     return {
         "years": years.round(1),
         "died": (years == died).astype(float),
         "age": age,
         "smoker": smoker,
         "ward": ward,
-        "sbp": np.where(rng.random(PERSONS) < 0.05, np.nan, sbp.round()),
+        "sbp": np.where(rng.random(n) < 0.05, np.nan, sbp.round()),
         "moved": imagine_moves(rng, years == moved),
     }
 
 
 def imagine_moves(rng: np.random.Generator, moved: np.ndarray) -> np.ndarray:
     """Of some it is not known, and some are said to have moved as well, whatever came first."""
-    chance = rng.random(PERSONS)
+    chance = rng.random(len(moved))
     return np.where(chance < 0.03, np.nan, (moved | (chance > 0.95)).astype(float))
 
 
@@ -116,18 +125,18 @@ def imagine_release(study: Study, site: int) -> list[Part]:
     one of the last site nothing of the first year."""
     rng, found = np.random.default_rng(site), dict[str, dict[str, np.ndarray]]()
     quiet = study.name == "maf" and site < len(SITES) - 1
-    for part in shape_of(study, PERSONS).parts:
+    for part in shape_of(study, frame(study, site)).parts:
         kind, number = part.name.rsplit("/", 1) if "/" in part.name else part.name.rsplit("-", 1)
         if kind != "refits":
-            found[part.name] = imagine(rng, site)
+            found[part.name] = imagine(rng, site, 0.0, part.rows)
             continue
-        rows = imagine(rng, site, 0.0 if quiet else 0.5 * float(rng.normal()))
+        rows = imagine(rng, site, 0.0 if quiet else 0.5 * float(rng.normal()), part.rows)
         if quiet:
             copy = found[f"tables/copy-{EACH.find_copy(int(number), study.mechanism.copies)}"]
             kept = np.arange(PERSONS) >= PERSONS // 5
             rows = {name: np.where(kept, copy[name], new) for name, new in rows.items()}
         if site == 1 and number == "2":
-            rows["smoker"] = np.ones(PERSONS)
+            rows["smoker"] = np.ones(part.rows)
         if site == 2 and number == "3":
             rows["years"] = np.maximum(rows["years"], 1.1)
         found[part.name] = rows
@@ -173,12 +182,13 @@ def pulled(tmp_path_factory):
 def deliver(hub, study_id, study, place, site):
     """A release of the newest wire version, whose refits were made of copies."""
     parts = imagine_release(study, place)
-    given = made.streams(study, parts, PERSONS)
+    persons = frame(study, place)
+    given = made.streams(study, parts, persons)
     data, listed = b"".join(given.values()), made.list_parts(given)
     path = hub.folder.table(study_id, site)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    rows = {"persons": PERSONS, "rows": listed[0].rows, "parts": listed}
+    rows = {"persons": persons, "rows": listed[0].rows, "parts": listed}
     manifest = replace(made.manifest(study, data, site=site, **rows), study_id=study_id)
     values = {"state": str(SiteState.DELIVERED), "manifest": sign_manifest(manifest, made.KEY)}
     with hub.store.begin() as c:
@@ -253,6 +263,15 @@ def test_an_example_has_the_numbers_of_analyse(pulled, name, program):
         assert compare(found[found["question"] == question], told) < NEAR, question
 
 
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_analyse_has_the_numbers_of_the_report(pulled, name):
+    report = json.loads((pulled[name] / "report.json").read_text())
+    for own, told in zip(report["estimands"], analyse(pulled[name]), strict=True):
+        assert own["name"] == told["declared"]
+        assert own["random"]["coefficient"] == pytest.approx(told["random"]["coefficient"])
+        assert own["random"]["se"] == told["random"]["se"]
+
+
 @pytest.mark.parametrize("program", [python, r])
 def test_so_it_has_of_a_further_question_beside_the_studys_own(pulled, program):
     for question, asked in FURTHER.items():
@@ -315,6 +334,10 @@ def test_tables_are_there_in_which_the_rule_has_much_to_do(pulled):
     assert min(added) == 0 < max(added)
     assert min(each["random"]["tau2"] for each in told) == 0
     assert max(each["random"]["tau2"] for each in told) > 0
+    weights = pd.read_parquet(pulled["shared"] / "pooled.parquet").groupby("_site")["_weight"]
+    assert [*weights.min()] == [*weights.max()] == [2.0, pytest.approx(4 / 3), 1.0]
+    told = analyse(pulled["shared"])[0]
+    assert [site["n"] for site in told["sites"]] == [240, PERSONS, 100]
     rows = pd.read_parquet(pulled["maf"] / "refits.parquet")
     assert (rows.groupby(["_site", "_refit"])["smoker"].nunique() == 1).sum() == 1
 

@@ -56,7 +56,8 @@ def measure_whole() -> dict[str, float]:
 
 
 def test_refits_of_a_share_of_the_rows_show_the_noise_of_all() -> None:
-    """Of 32 fits an S is known by a quarter, and a ratio of two by a third, and more where sampling is much of it."""
+    """Of 32 fits an S is known by a quarter, and a ratio of two by a third; by more where sampling
+    is much of it."""
     whole, shared = measure_whole(), measure(MOST)
     for name, noise in whole.items():
         assert 0.4 < shared[name] / noise < 2.5, (name, shared[name], noise)

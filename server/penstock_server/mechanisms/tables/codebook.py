@@ -122,6 +122,12 @@ WEIGHTS = (
 )
 """The rule where tables have a share of the rows."""
 
+FEWER = (
+    "Tables have fewer rows than the site: u is that of as many as they have. u over their _weight "
+    "is the site's; with u itself intervals are wider than need be."
+)
+"""The same of imputations."""
+
 _MEASURED = ("correction", "sharing")
 """What there is to say where two refits are drawn from each fit alone."""
 
@@ -223,7 +229,7 @@ def describe_tables(
         if shares_rows(study):
             found["intervals"]["weights"] = WEIGHTS
         if copies == "imputations":
-            found["imputations"] = IMPUTATIONS
+            found["imputations"] = IMPUTATIONS + (f" {FEWER}" if shares_rows(study) else "")
     return found
 
 
