@@ -167,7 +167,7 @@ CASES = {
         data=tuple(DATA),
     ),
     "structured, numbers": Case(Structured(copies=1, refits=0), (COX, OLS, LOGISTIC)),
-    "structured, rates": Case(Structured(copies=1, refits=0, planted=1), (RATE,)),
+    "structured, rates": Case(Structured(copies=1, refits=0, planted=1, most_rows=100), (RATE,)),
     "structured, levels": Case(Structured(copies=1, refits=0), (ORDINAL, MULTINOMIAL)),
     "structured, wide": Case(Structured(copies=1, refits=0, planted=0), wide=True),
     "structured, strata": Case(Structured(copies=1, refits=1, planted=0), (STRATIFIED,)),

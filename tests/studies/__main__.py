@@ -14,6 +14,7 @@ STUDIES = {
     "coverage": "tests.studies.coverage",
     "demos": "tests.studies.demos",
     "ended": "tests.studies.ended",
+    "fewer-rows": "tests.studies.fewer_rows",
     "forecast": "tests.studies.forecasts",
     "foreign": "tests.studies.foreign",
     "frame": "tests.studies.frame",
