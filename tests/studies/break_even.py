@@ -23,8 +23,8 @@ quartiles; of one question the quartiles are those of resampled seeds. *Width* i
 a multiple of that of real rows. Undeclared products and subgroups are not held by these tables and
 are marked so, whatever they err; they are not in "all that tables hold".
 
-Runs are resumable; PENSTOCK_SEEDS says how many seeds (8; three times as many of tables, of which
-the first eight have refits and with them widths), PENSTOCK_ONLY which tables.
+Runs are resumable; PENSTOCK_SEEDS says how many seeds (8; 4 in the record), three times as many of
+tables, of which the first eight have refits and with them widths, PENSTOCK_ONLY which tables.
 """
 
 from __future__ import annotations
