@@ -338,6 +338,13 @@ def test_tables_are_there_in_which_the_rule_has_much_to_do(pulled):
     assert [*weights.min()] == [*weights.max()] == [2.0, pytest.approx(4 / 3), 1.0]
     told = analyse(pulled["shared"])[0]
     assert [site["n"] for site in told["sites"]] == [240, PERSONS, 100]
+    page = (pulled["shared"] / "report.html").read_text()
+    assert "Rows that a copy stands for" in page
+    assert "at most 120, of larger sites a share of as many" in page
+    described = json.loads((pulled["shared"] / "dictionary.json").read_text())
+    assert "_weight" in [column["name"] for column in described["columns"]]
+    assert "(1/w + 1/m)" in described["combining"]
+    assert "(1 + 1/m)" in json.loads((pulled["maf"] / "dictionary.json").read_text())["combining"]
     rows = pd.read_parquet(pulled["maf"] / "refits.parquet")
     assert (rows.groupby(["_site", "_refit"])["smoker"].nunique() == 1).sum() == 1
 

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 COPIES = (
     "Copies are independent draws from one fitted private model, each with {rows}. Analyse every "
-    "copy on its own and combine: estimate = mean of the m estimates; variance = (1 + 1/m) times "
+    "copy on its own and combine: estimate = mean of the m estimates; variance = {times} times "
     "the mean of the m variances (Raab, Nowok & Dibben 2017). Never stack the copies: standard "
     "errors would be too small by √m. This variance does not contain the noise that the private "
     "mechanism put into the model"
@@ -30,11 +30,12 @@ COUNTED_JOINTLY = (
     "Of which site an imagined person is, the column `site` says; fit regressions within its strata"
 )
 SHARED = (
-    "Tables of a site have a share of as many rows as it has: each row stands for `_weight` of "
-    "them, w. So the variance is (1/w + 1/m) times the mean of the m variances, of a count, which "
-    "is w times a table's, w^2/m times; where sites are stacked, weigh rows by w"
+    "{rows}; or, of a large site, a share of so many, each row standing for `_weight` rows, w: a "
+    "count is w times a table's, and its variance w^2/m times the mean of theirs; tables of sites "
+    "are stacked with these weights"
 )
 """What is other where tables have a share of the rows."""
+WHOLE_TIMES, SHARED_TIMES = "(1 + 1/m)", "(1/w + 1/m)"
 FRAMED = (
     "a row for each that the declared frame may hold: standard errors are too small where the "
     "site has fewer"
@@ -248,12 +249,11 @@ def shares_rows(study: Study) -> bool:
 def combining(study: Study) -> str:
     """How copies are to be analysed."""
     counted = COUNTED_JOINTLY if study.aggregation.joint else COUNTED
-    text = COPIES.format(
-        rows=counted if MECHANISMS.of(study.mechanism).counts_rows(study.asked) else FRAMED
-    )
+    rows = counted if MECHANISMS.of(study.mechanism).counts_rows(study.asked) else FRAMED
+    times = WHOLE_TIMES
     if shares_rows(study):
-        text = f"{text}. {SHARED}"
-    return text + (REFITS if study.mechanism.refits else NO_REFITS)
+        rows, times = SHARED.format(rows=rows), SHARED_TIMES
+    return COPIES.format(rows=rows, times=times) + (REFITS if study.mechanism.refits else NO_REFITS)
 
 
 def intervals(made: Refitting, *, joint: bool = False) -> Json:

@@ -89,7 +89,7 @@ def _present(report: Json) -> Json:
     many = len(heads) - 1 if len(heads) - 1 > MOST_SITES else 0
     rows = [
         {"label": row.label, "cells": row.span() if many else row.cells()}
-        for row in _list_rows(told)
+        for row in _list_rows(told, fewer=report["study"]["mechanism"].get("most_rows"))
     ]
     return {
         "heads": ["All sites", "Lowest to highest site"] if many else heads,
@@ -131,9 +131,14 @@ class _Row:
         return self.short(value) if self.full is None else self.full(one)
 
 
-def _list_rows(told: Json) -> Iterator[_Row]:
+def _list_rows(told: Json, fewer: int | None = None) -> Iterator[_Row]:
+    """
+    Args:
+        fewer: rows of a copy at most, where large sites' have a share of as many as there are.
+    """
     groups, what = told["groups"], "Persons" if told["once"] else "Rows"
-    yield _Row(f"{what} of a copy", groups, lambda one: one["rows"], lambda v: number_text(v, 0))
+    whose = f"{what} that a copy stands for" if fewer else f"{what} of a copy"
+    yield _Row(whose, groups, lambda one: one["rows"], lambda v: number_text(v, 0))
     for place, column in enumerate(told["columns"]):
         of = [group["figures"][place] for group in groups]
         title = column["title"]
