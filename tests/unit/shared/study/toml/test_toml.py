@@ -294,6 +294,15 @@ def without_name(settings: str = "", guarantee: str = "formal") -> str:
     return f"{before}[mechanism]\n{settings}\n\n{after.partition(chr(10) * 2)[2]}"
 
 
+def test_tables_have_as_many_rows_at_most_as_the_file_says() -> None:
+    study = parse_study(without_name("most_rows = 5000"))
+    assert study.mechanism == Structured(most_rows=5000)
+    assert parse_study(write_study(study)) == study
+    for wrong in ("50", "true", '"all"'):
+        with pytest.raises(InvalidInput, match="most_rows"):
+            parse_study(without_name(f"most_rows = {wrong}"))
+
+
 def test_a_newly_written_study_is_structured_unless_it_says_otherwise() -> None:
     assert parse_study(template()).mechanism == Structured()
     assert parse_study(without_name()).mechanism == Structured()
