@@ -201,6 +201,25 @@ def test_what_a_site_repeats_is_left_out_and_costs_the_same() -> None:
         assert priced[0] == priced[1]
 
 
+def test_tables_of_a_share_of_the_rows_are_foreseen_as_such() -> None:
+    """A count is of all rows; what is drawn of fewer rows is no part of the mechanism's noise."""
+    asked = Estimand("smokers", "count", "smoker", outcome_level="1")
+    whole = study(
+        schema=LIVES,
+        estimands=(asked, HAZARD),
+        planning=Planning.from_dict({"effects": {"hazard": 0.3}}),
+        mechanism=Structured(copies=COPIES, refits=0, planted=0),
+        privacy=PrivacyRequest(20.0, 1e-5),
+    )
+    fewer = replace(whole, mechanism=replace(whole.mechanism, most_rows=150))
+    found = {s.mechanism: forecast(s, {"a": 600}, runs=8).sites["a"] for s in (whole, fewer)}
+    for at in found.values():
+        assert abs(at.expected["smokers"].bias) < 40, "of about 300"
+    own, other = (found[s.mechanism].expected["hazard"] for s in (whole, fewer))
+    assert other.privacy > own.privacy
+    assert other.noise < other.privacy
+
+
 def one(sampling: float, privacy: float, **more: Any) -> Expected:
     return Expected(sampling, privacy, more.get("noise", privacy), 0.0, more.get("failed", 0))
 
