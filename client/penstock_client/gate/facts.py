@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from pathlib import Path
 
 from penstock import __version__
@@ -85,7 +86,13 @@ def _read_dictionary(paths: SitePaths) -> Schema:
     path = locate_dictionary(paths)
     if not path.exists():
         raise refuse("not-ready")
-    return parse_dictionary(read_file(path)).schema
+    return _parse_schema(read_file(path))
+
+
+@lru_cache(maxsize=1)
+def _parse_schema(text: str) -> Schema:
+    """Every call of a coordinator asks for it, and certified rows are seldom certified anew."""
+    return parse_dictionary(text).schema
 
 
 def find_public_snapshot(paths: SitePaths) -> Path | None:
