@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import TestSite, World
 from tests.integration.test_global_release import NAMES, Hub, conclude_answer
-from tests.support.adding import make_gates, sign_halves_of
+from tests.support.adding import SHORT, make_gates, sign_halves_of
 
-from penstock.mechanisms import Scoring
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.wire.messages import StudyState
 from penstock.wire.signed import SignedStudy, sign_cancel
@@ -28,7 +27,7 @@ def make(world: World, tmp_path: Path) -> Iterator[Callable[..., Made]]:
         for site in world.sites:
             site.start()
         hubs.append(Hub(world, tmp_path / "hub", **options))
-        own, joint = sign_halves_of(world, Scoring())
+        own, joint = sign_halves_of(world, SHORT)
         return hubs[0], own, joint
 
     yield build

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import World
-from tests.support.adding import make_gates, sign_joint
+from tests.support.adding import SHORT, make_gates, sign_joint
 from tests.support.local import network
 
 from penstock.aggregation.exchanges import read_sum
 from penstock.base.errors import CoordinatorError
-from penstock.mechanisms import Scoring
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.joint.rounds import conclude
 from penstock.mechanisms.registry import MECHANISMS
@@ -92,7 +91,7 @@ def make(world: World, tmp_path: Path) -> Iterator[Callable[..., tuple[Hub, Sign
         for site in world.sites:
             site.start()
         hubs.append(Hub(world, tmp_path / "hub", **options))
-        return hubs[0], sign_joint(world, Scoring())
+        return hubs[0], sign_joint(world, SHORT)
 
     yield build
     for hub in hubs:
@@ -143,7 +142,6 @@ def test_four_sites_make_one_release_though_the_coordinator_is_begun_anew_at_eac
     assert all(each.survivors == NAMES for each in store.summing.sums(study_id))
     assert store.summing.said(study_id, 0) == {}
     answer = conclude_answer(signed, hub)
-    # The true effect is 2 per 10 mmHg; of the test's gates the sampling error is about .05.
     assert answer
     for site in hub.world.sites:
         [charge] = site.ledger().charges.values()
@@ -187,7 +185,7 @@ def test_below_the_quorum_nothing_is_unmasked_and_the_study_says_why(
 ) -> None:
     hub, signed = make(patience=1)
     for site in hub.world.sites[:2]:
-        site.paths.policy.write_text(site.paths.policy.read_text().replace('"scoring", ', ""))
+        site.paths.policy.write_text(site.paths.policy.read_text().replace('"structured", ', ""))
     study_id = hub.coordinator.submit(signed)
     hub.pump_to_end(study_id)
     assert hub.state(study_id) is StudyState.FAILED

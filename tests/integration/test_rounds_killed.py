@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator, Mapping
 
 import pytest
-from tests.support.adding import sign_joint, trust_gates
+from tests.support.adding import SHORT, sign_joint, trust_gates
 from tests.support.federation import COORDINATOR, Federation
 from tests.support.replayed_sums import audit_sums
 from tests.support.soak import KEPT_IN, Killed, Watch, write_record
 
-from penstock.mechanisms import Scoring, Trajectory
+from penstock.mechanisms import Trajectory
 from penstock_client.ledger.sqlite_file import Database
 from penstock_client.masking.sum_record import list_open_sums
 from penstock_server.store.folder import Folder
@@ -91,7 +91,7 @@ def kill(federation: Federation, machine: str, kind: str) -> None:
 
 @pytest.mark.timeout(900)  # a busy machine: four sites share its cores with other tests
 def test_a_release_outlives_a_pump_and_a_gate(federation: Federation) -> None:
-    study = federation.hand_in(sign_joint(federation.world, Scoring(), name="short"))
+    study = federation.hand_in(sign_joint(federation.world, SHORT, name="short"))
     watch = Watch(federation, study)
     for count, (machine, kind) in enumerate(((COORDINATOR, "runner"), ("east", "gate")), 1):
         watch.await_sum(count, 240)

@@ -13,6 +13,7 @@ from tests.conftest import World
 
 from penstock.aggregation.exchanges import SUM_BITS, SumTerms, find_transcript, write_sum
 from penstock.aggregation.roster import Roster
+from penstock.mechanisms import Structured
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.joint.rounds import contribute
 from penstock.mechanisms.registry import MECHANISMS
@@ -28,6 +29,9 @@ from penstock_server.sums.arrivals import Arrivals
 from penstock_server.sums.collector import Collector
 
 NOTHING = gate_pb2.Nothing()
+SHORT = Structured(copies=1, refits=0, planted=0)
+"""Where the sums are tested and not what is answered: six rounds, where ``scoring`` has nine; three
+of a study without estimands."""
 POLICY = '["scoring", "structured", "sliced-wasserstein", "trajectory", "maf"]'
 
 
@@ -161,7 +165,7 @@ class Adding:
                     assert collector.take_masked(name, found), collector.faults
                     del waiting[name]
             assert time.monotonic() < end, f"{sorted(waiting)} do not answer"
-            time.sleep(0.05)
+            time.sleep(0.2)  # a gate answers at whole slots of 0.1 s, and each question costs
 
     def reveal(self, collector: Collector) -> None:
         collector.ask_survivors()
