@@ -31,7 +31,7 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
-from penstock.schema.encoding import Dither, Encoding, Outcome
+from penstock.schema.encoding import Dither, Encoding, Outcome, Simplex
 from penstock_server.simulate import cvd
 
 Array = NDArray[np.float64]
@@ -47,6 +47,7 @@ class Box:
         self.low, self.high = np.full(d, -4.0), np.full(d, 4.0)
         self.outcomes = outcomes
         self.levels: Mapping[int, Array] = {}
+        self.simplices: tuple[Simplex, ...] = ()
 
     def encode(
         self, coded: Mapping[str, Array], rng: np.random.Generator | Dither

@@ -23,7 +23,7 @@ from penstock.mechanisms.tables.outcome import Hazard, measure_scores, release_s
 from penstock.mechanisms.trajectory.start import Start, measure_start, sum_cells
 from penstock.privacy.measurements import LatentNoise
 from penstock.privacy.noise.sources import NoiseSource
-from penstock.schema.encoding import Outcome
+from penstock.schema.encoding import Outcome, Simplex
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -39,10 +39,13 @@ def noisy_histograms(
     noise: NoiseSource,
     outcomes: Sequence[Outcome] = (),
     levels: Mapping[int, Array] | None = None,
+    simplices: Sequence[Simplex] = (),
 ) -> Counts:
     _, k, d = rows.shape
-    asked = None if sigma is None else measure_histograms(sigma, d, k, len(outcomes))
-    return release_histograms(rows, present, low, high, asked, noise, outcomes, levels)
+    spared = sum(len(s.points) - 2 for s in simplices)
+    asked = None if sigma is None else measure_histograms(sigma, d, k, len(outcomes), spared)
+    given = (rows, present, low, high, asked, noise, outcomes, levels)
+    return release_histograms(*given, simplices=simplices)
 
 
 def noisy_moments(

@@ -77,6 +77,9 @@ TRUNCATE = 0.9
 _STEP = 0.98  # Share of a grid step that is filled; the rest keeps rounding errors from the edges.
 _QUANTILES = 4096
 
+_BALLS, _BALL_PLACES = 4096, 257
+"""By how many draws, and at how many places, the noise of one coordinate is known."""
+
 Bools = npt.NDArray[np.bool_]
 
 
@@ -101,6 +104,50 @@ class Outcome(NamedTuple):
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Simplex:
+    """A column of more than two levels without an order.
+
+    Attributes:
+        where: its coordinates; points: (L, L - 1), of its levels.
+        half: half the distance of two points, within which their noise stays.
+        present: the coordinate that says whether there is a level; None: there always is.
+    """
+
+    where: slice
+    points: Floats
+    half: float
+    present: int | None = None
+
+    def measure_nearness(self, x: Floats) -> Floats:
+        """(n, L) of rows (n, d): the larger, the nearer a level's point."""
+        # -|x - p|² / 2 without |x|², which is the same for all.
+        return np.asarray(x[:, self.where] @ self.points.T - (self.points**2).sum(axis=1) / 2)
+
+    def find_levels(self, x: Floats) -> npt.NDArray[np.intp]:
+        """(n,): each row's level; L where it has none."""
+        levels = np.asarray(self.measure_nearness(x).argmax(axis=1))
+        if self.present is None:
+            return levels
+        return np.asarray(np.where(x[:, self.present] > 0, levels, len(self.points)))
+
+    def noise_below(self, x: Floats) -> Floats:
+        """Distribution function at x, in one coordinate, of the noise about a point."""
+        places, risen = _ball_margin(self.points.shape[1])
+        return np.interp(x / self.half, places, risen)
+
+
+@cache
+def _ball_margin(k: int) -> tuple[Floats, Floats]:
+    """One coordinate of :func:`_ball` for ``half`` = 1: places, and the share below; symmetric. By
+    public draws of a fixed seed."""
+    drawn = np.abs(_ball(np.random.default_rng(0), _BALLS, k, 1.0)).ravel()
+    places = np.quantile(drawn, np.linspace(0.0, 1.0, _BALL_PLACES))
+    risen = 0.5 + np.linspace(0.0, 0.5, _BALL_PLACES)
+    ends = np.concatenate([-places[::-1], places[1:]])
+    return ends, np.concatenate([1 - risen[::-1], risen[1:]])
+
+
 class Encoding:
     """The encoding of a schema.
 
@@ -112,6 +159,7 @@ class Encoding:
         outcomes: the coordinates of each duration, its event and its end.
         levels: of each coordinate that says one of several things alone, their points, rising;
             what is there is one of them and noise of :func:`level_noise`.
+        simplices: the columns of levels that have several coordinates.
 
     Example:
         A number takes one coordinate, three levels take two. Decoding is the exact inverse; a row
@@ -159,6 +207,11 @@ class Encoding:
             if column.event is not None
         )
         self.levels = self._levels()
+        self.simplices = tuple(
+            Simplex(where, part.points, part.half, where.stop if column.nullable else None)
+            for column, part, where in self._parts
+            if isinstance(part, _Levels) and part.points.shape[1] > 1
+        )
         self.low.setflags(write=False)
         self.high.setflags(write=False)
 

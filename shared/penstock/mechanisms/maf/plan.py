@@ -43,7 +43,8 @@ def plan(mechanism: Maf, schema: Schema, persons: int, privacy: PrivacyRequest) 
     """
     encoding = Encoding(schema)
     rows, outcomes = schema.max_rows_per_person, len(encoding.outcomes)
-    return plan_columns(mechanism, encoding.d, rows, persons, privacy, outcomes)
+    spared = sum(len(s.points) - 2 for s in encoding.simplices)
+    return plan_columns(mechanism, encoding.d, rows, persons, privacy, outcomes, spared)
 
 
 def plan_columns(
@@ -53,10 +54,12 @@ def plan_columns(
     persons: int,
     privacy: PrivacyRequest,
     outcomes: int = 0,
+    spared: int = 0,
 ) -> Plan:
     """:func:`plan` for rows of ``d`` encoded columns, at most ``rows`` of them per person.
 
-    ``outcomes``: how many durations with their events are among the columns.
+    ``outcomes``: how many durations with their events are among the columns; ``spared``: how many
+    columns share their count, of levels, with another.
     """
     _check(mechanism, d, rows, persons, privacy)
     arch = Architecture(d, mechanism.flows, tuple(mechanism.hidden))
@@ -71,7 +74,7 @@ def plan_columns(
             return _autoregressive(mechanism, arch, rows, tuning)
 
         free = () if injection is None else (injection.event,)
-        stages = private_stages(body, d, rows, persons, privacy, outcomes, free)
+        stages = private_stages(body, d, rows, persons, privacy, outcomes, free, spared)
     else:
         noiseless = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
         flow = Autoregressive(arch, noiseless)

@@ -41,7 +41,8 @@ def plan(
     """
     encoding = Encoding(schema)
     rows, outcomes = schema.max_rows_per_person, len(encoding.outcomes)
-    return plan_columns(mechanism, encoding.d, rows, persons, privacy, outcomes)
+    spared = sum(len(s.points) - 2 for s in encoding.simplices)
+    return plan_columns(mechanism, encoding.d, rows, persons, privacy, outcomes, spared)
 
 
 def plan_columns(
@@ -51,17 +52,19 @@ def plan_columns(
     persons: int,
     privacy: PrivacyRequest,
     outcomes: int = 0,
+    spared: int = 0,
 ) -> Plan:
     """:func:`plan` for rows of ``d`` encoded columns, at most ``rows`` of them per person.
 
-    ``outcomes``: how many durations with their events are among the columns.
+    ``outcomes``: how many durations with their events are among the columns; ``spared``: how many
+    columns share their count, of levels, with another.
     """
     _check(mechanism, d, rows, persons, privacy)
 
     def body(signal: float, tuning: Tuning) -> Callable[[float], Body]:
         return _sliced(mechanism, d, rows, persons, signal, tuning)
 
-    stages = private_stages(body, d, rows, persons, privacy, outcomes)
+    stages = private_stages(body, d, rows, persons, privacy, outcomes, spared=spared)
     return plan_stages(mechanism.copies, mechanism.refits, persons, privacy, stages)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from penstock.mechanisms.parts import Progress
+from penstock.mechanisms.tables.level_shares import SETTLED, LevelShares, fit_levels
 from penstock.mechanisms.tables.margins import (
     Counts,
     Margins,
@@ -32,7 +33,7 @@ from penstock.mechanisms.tables.outcome import Hazard, match_score, release_scor
 from penstock.mechanisms.tables.plan import Plan
 from penstock.mechanisms.tables.stages import Transport
 from penstock.privacy.noise.sources import NoiseSource
-from penstock.schema.encoding import Dither, KeptDither, Outcome
+from penstock.schema.encoding import Dither, KeptDither, Outcome, Simplex
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -49,7 +50,8 @@ class Encoding(Protocol):
     """What a fit needs of :class:`penstock.schema.encoding.Encoding`; (d,) is the public box.
 
     ``outcomes``: the coordinates of durations, their events and ends; ``levels``: of each
-    coordinate that holds levels alone, their points.
+    coordinate that holds levels alone, their points; ``simplices``: the columns of levels that have
+    several coordinates.
     """
 
     @property
@@ -63,6 +65,9 @@ class Encoding(Protocol):
 
     @property
     def levels(self) -> Mapping[int, Array]: ...
+
+    @property
+    def simplices(self) -> tuple[Simplex, ...]: ...
 
     def encode(
         self, coded: Mapping[str, Array], rng: np.random.Generator | Dither, /
@@ -86,7 +91,8 @@ class Density(Transport, Protocol):
 class Model:
     """A fitted density: values in the public box ↔ (margins) ↔ (affine) ↔ flow ↔ latents.
 
-    ``rows``: how many rows were present when it was fitted, as released (noisy).
+    ``rows``: how many rows were present when it was fitted, as released (noisy); ``settled``: what
+    makes levels as frequent as they were counted.
     """
 
     low: Array
@@ -95,6 +101,7 @@ class Model:
     affine: Affine
     flow: Transport
     rows: float
+    settled: tuple[LevelShares, ...] = ()
 
     def to_latent(self, x: Array, /) -> Array:
         """(n, d) values to latents; standard Gaussian if the model were exact."""
@@ -104,7 +111,10 @@ class Model:
     def to_values(self, z: Array, /) -> Array:
         """(n, d) latents to values in the box, finite."""
         scores = self.affine.apply(self.flow.from_latent(z))
-        return clamp(self.margins.to_values(scores), self.low, self.high)
+        values = clamp(self.margins.to_values(scores), self.low, self.high)
+        for column in self.settled:
+            column.settle(values)
+        return values
 
     def log_density(self, x: Array, /) -> Array:
         """Log density of values (n, d), (n,): the flow's, and the slopes of what is before it."""
@@ -191,6 +201,7 @@ class _Fit:
             encoding.outcomes,
             encoding.levels,
             plan.persons * plan.rows,
+            encoding.simplices,
         )
         self.rows = self._counts.rows
         self._seen = _Seen(encoding, self._counts, _SEED)
@@ -211,7 +222,13 @@ class _Fit:
         if self._plan.corrected:
             sample = affine.apply(flow.from_latent(self._latents))
             affine = self._moved(sample, self._matched(sample)).after(affine)
-        return Model(low, high, self._seen.margins, affine, flow, self.rows)
+        model = Model(low, high, self._seen.margins, affine, flow, self.rows)
+        if self._plan.injection is not None or not self._encoding.simplices:
+            return model  # the rows' own latents are to come back as they are
+        drawn = model.to_values(self._latents[:SETTLED])
+        told = zip(self._encoding.simplices, self._counts.levels, strict=True)
+        settled = (fit_levels(s, drawn, counts[:-1], self._counts.sd) for s, counts in told)
+        return replace(model, settled=tuple(settled))
 
     def _matched(self, sample: Array) -> Affine:
         """The map that gives a sample of normal scores the released moments."""
@@ -252,9 +269,9 @@ class _Seen:
 
     def __init__(self, encoding: Encoding, counts: Counts, seed: int) -> None:
         self._encoding, self._seed = encoding, seed
-        columns = (encoding.low, encoding.high, encoding.outcomes, encoding.levels)
-        self.linear = standardise(counts, *columns)
-        self.margins = Margins(counts, *columns)
+        public = (encoding.low, encoding.high, encoding.outcomes, encoding.levels)
+        self.linear = standardise(counts, *public, encoding.simplices)
+        self.margins = Margins(counts, *public, encoding.simplices)
 
     def observer(self) -> Callable[[Array], tuple[Array, Array]]:
         """Normal scores as a model makes them to values, and their linear scores, as rows have.

@@ -4,9 +4,10 @@ Histograms are whole numbers with exact discrete Gaussian noise, under zero-out 
 sensitivity holds in the machine's arithmetic, not only on paper. Everything after the noise is
 post-processing.
 
-* :func:`release_histograms` counts each column on a fixed grid over the public box. A duration is
-  counted apart for events, for times censored before the end of follow-up, and for who is
-  event-free at the end, at no further cost: a row is in one of the three.
+* :func:`release_histograms` counts each column on a fixed grid over the public box, and levels
+  without an order as levels, whatever their number of coordinates. A duration is counted apart for
+  events, for times censored before the end of follow-up, and for who is event-free at the end, at
+  no further cost: a row is in one of the three.
 * :func:`standardise` takes each column's mean and sd from them: *linear* scores, in which moments
   are measured, since regressions are linear in the columns as they are.
 * :class:`Margins` takes each column's whole distribution: *normal* scores, in which the density
@@ -25,11 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from penstock.mechanisms.tables.level_shares import spread_levels
 from penstock.mechanisms.tables.moments import Affine
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.sensitivity import histogram
-from penstock.schema.encoding import Outcome, level_noise, nowhere_noise
+from penstock.schema.encoding import Outcome, Simplex, level_noise, nowhere_noise
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -37,6 +39,8 @@ Outcomes = Sequence[Outcome]
 """Coordinates of durations, each with its event's and its end's (above 0: it is so)."""
 Levels = Mapping[int, Array]
 """Of each coordinate that holds levels alone, their points; at most BINS of them are counted so."""
+Simplices = Sequence[Simplex]
+"""Columns of levels that have several coordinates each."""
 
 BINS = 64
 """Bins per column, equal widths over the public box."""
@@ -78,6 +82,7 @@ class Counts:
             many even cells as :func:`time_cells` says.
         ended: (m,), rows that are event-free at the end, of two counts the mean.
         rows: the number of rows present, by all counts; sd: of each count's noise.
+        levels: of each simplex (L + 1,), rows of each level and of none; its bins are 0.
     """
 
     bins: Array
@@ -85,19 +90,24 @@ class Counts:
     ended: Array
     rows: float
     sd: float
+    levels: tuple[Array, ...] = ()
 
 
-def measure_histograms(sigma: float, d: int, rows_per_person: int, outcomes: int = 0) -> WholeSum:
+def measure_histograms(
+    sigma: float, d: int, rows_per_person: int, outcomes: int = 0, spared: int = 0
+) -> WholeSum:
     """Counts of every column, and the number of rows; ``outcomes``: how many durations are split.
 
-    Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of d + 1 (each column, and the total
-    number of rows), zero-out of one person. A row counts once per column, split or not.
+    Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of d + 1 - spared (each column, and
+    the total number of rows), zero-out of one person. A row counts once per column, split or not,
+    and once per simplex, of whose coordinates all but one are ``spared``.
     """
+    counted = d + 1 - spared
     return WholeSum(
         label="margins",
         noise_multiplier=sigma,
-        sensitivity=histogram(d + 1, rows_per_person),
-        squared=Fraction(rows_per_person**2 * (d + 1)),
+        sensitivity=histogram(counted, rows_per_person),
+        squared=Fraction(rows_per_person**2 * counted),
         unit=1.0,
         size=BINS * (d + outcomes) + outcomes + 1,
     )
@@ -113,6 +123,7 @@ def release_histograms(
     outcomes: Outcomes = (),
     levels: Levels | None = None,
     most: int | None = None,
+    simplices: Simplices = (),
 ) -> Counts:
     """Histograms of every column and the number of rows, with noise.
 
@@ -124,16 +135,17 @@ def release_histograms(
         outcomes: durations whose histograms are split by their events and ends.
         levels: coordinates that are counted by level: fewer counts, hence less noise.
         most: rows of the frame, public; n·k where these are not one site's of many.
+        simplices: columns of levels that are counted as levels.
     """
     n, k, _ = rows.shape
     sd = 0.0 if measurement is None else measurement.sd
     frame = n * k if most is None else most
     times = time_cells(frame, sd)
-    cells = count_rows(rows, present, low, high, times, outcomes, levels)
+    cells = count_rows(rows, present, low, high, times, outcomes, levels, simplices)
     whole = np.concatenate(cells)
     flat = whole.astype(np.float64) if measurement is None else measurement(whole, noise)
     released = np.split(flat, np.cumsum([len(c) for c in cells])[:-1])
-    return _read_counts(released, outcomes, times, sd, frame)
+    return _read_counts(released, outcomes, times, sd, frame, simplices)
 
 
 def count_rows(
@@ -144,8 +156,10 @@ def count_rows(
     times: int,
     outcomes: Outcomes = (),
     levels: Levels | None = None,
+    simplices: Simplices = (),
 ) -> list[NDArray[np.int64]]:
-    """How many rows are in each cell of each column; last, how many rows there are.
+    """How many rows are in each cell of each column; last, how many rows there are. Of a simplex
+    its first coordinate has the levels', and no other has a cell.
 
     Args:
         times: even cells of a split duration's halves; after them, who is event-free at the end.
@@ -153,9 +167,15 @@ def count_rows(
     d = rows.shape[2]
     inside, there = clamp(rows, low, high).reshape(-1, d), present.ravel()
     split, ends = {o.duration: o for o in outcomes}, {o.end: o for o in outcomes}
+    first, spared = {s.where.start: s for s in simplices}, _list_spared(simplices)
     cells = []
     for j, x in enumerate(inside.T):
-        if j in ends:
+        if j in spared:
+            cells.append(np.zeros(0, dtype=np.int64))
+            continue
+        if j in first:
+            count, place = len(first[j].points) + 1, first[j].find_levels(inside)
+        elif j in ends:
             happened, ended = outcome_states(inside, ends[j])
             count, place = 3, np.where(happened, 2, ended.astype(np.intp))
         else:
@@ -170,14 +190,27 @@ def count_rows(
     return [*cells, np.array([np.count_nonzero(there)])]
 
 
+def _list_spared(simplices: Simplices) -> set[int]:
+    """The coordinates that have no count of their own: all of a simplex but the first."""
+    return {j for s in simplices for j in range(s.where.start + 1, s.where.stop)}
+
+
 def _read_counts(
-    released: Sequence[Array], outcomes: Outcomes, times: int, sd: float, most: int
+    released: Sequence[Array],
+    outcomes: Outcomes,
+    times: int,
+    sd: float,
+    most: int,
+    simplices: Simplices = (),
 ) -> Counts:
     """What was released of each column's cells and, last, of the number of rows."""
     *parts, counted = released
     bins = np.zeros((len(parts), BINS))
-    split = {o.duration for o in outcomes}
+    split, levels = {o.duration for o in outcomes}, tuple(parts[s.where.start] for s in simplices)
+    apart = {j for s in simplices for j in range(s.where.start, s.where.stop)}
     for j, (row, part) in enumerate(zip(bins, parts, strict=True)):
+        if j in apart:
+            continue
         if j in split:
             row[:] = np.repeat(part[:-1].reshape(2, times).sum(axis=0), BINS // times)
             row[:] *= times / BINS
@@ -185,8 +218,8 @@ def _read_counts(
             row[: len(part)] = part
     halves = [parts[o.duration][:-1].reshape(2, times) for o in outcomes]
     at_end = np.array([(parts[o.duration][-1] + parts[o.end][1]) / 2 for o in outcomes])
-    total = estimate_rows(float(counted[0]), parts, sd, most)
-    return Counts(bins, np.array(halves).reshape(-1, 2, times), at_end, total, sd)
+    total = estimate_rows(float(counted[0]), [part for part in parts if len(part)], sd, most)
+    return Counts(bins, np.array(halves).reshape(-1, 2, times), at_end, total, sd, levels)
 
 
 def time_cells(rows: int, sd: float) -> int:
@@ -268,7 +301,8 @@ class Margins:
     the scores; the event's coordinate is mapped back first, then the end's.
 
     Args:
-        counts: as released; low, high: (d,), the public box; outcomes, levels: as counted.
+        counts: as released; low, high: (d,), the public box; outcomes, levels, simplices: as
+            counted.
 
     Attributes:
         whole: (d, BINS + 1), F at the bins' edges, of all rows.
@@ -284,6 +318,7 @@ class Margins:
         high: Array,
         outcomes: Outcomes = (),
         levels: Levels | None = None,
+        simplices: Simplices = (),
     ) -> None:
         self._edges = low[:, None] + (high - low)[:, None] * np.arange(BINS + 1) / BINS
         uniform = np.arange(BINS + 1) / BINS
@@ -296,6 +331,9 @@ class Margins:
         for j, points in (levels or {}).items():
             if len(points) <= BINS:
                 self.whole[j] = _of_levels(counts.bins[j, : len(points)], points, self._edges[j])
+        for column, told in zip(simplices, counts.levels, strict=True):
+            risen = spread_levels(column, told, self._edges[column.where])
+            self.whole[column.where] = np.apply_along_axis(_strictly, 1, risen)
         self._outcomes = tuple(outcomes)
         self._states: dict[int, tuple[Array, Array, Array]] = {}
         self.unclear: tuple[int, ...] = tuple(
@@ -464,6 +502,7 @@ def standardise(
     high: Array,
     outcomes: Outcomes = (),
     levels: Levels | None = None,
+    simplices: Simplices = (),
 ) -> Affine:
     """The map from linear scores, roughly of mean 0 and sd 1 per column, to values.
 
@@ -472,7 +511,7 @@ def standardise(
     """
     width = (high - low) / BINS
     centres = low[:, None] + width[:, None] * (np.arange(BINS) + 0.5)
-    weights = np.diff(Margins(counts, low, high, outcomes, levels).whole, axis=1)
+    weights = np.diff(Margins(counts, low, high, outcomes, levels, simplices).whole, axis=1)
     mean = (weights * centres).sum(axis=1)
     variance = (weights * (centres - mean[:, None]) ** 2).sum(axis=1)
     # A bin is as fine as these counts see: all rows equal still have a scale.

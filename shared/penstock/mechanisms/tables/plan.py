@@ -129,12 +129,14 @@ def private_stages(
     privacy: PrivacyRequest,
     outcomes: int,
     injection: tuple[Event, ...] = (),
+    spared: int = 0,
 ) -> Stages:
     """Stages whose noise, together with the injection, costs at most ε.
 
     Args:
         body: from the signal and its division to bodies on a scale of noise.
-        d, rows: encoded columns, and rows per person at most; outcomes: durations among them.
+        d, rows: encoded columns, and rows per person at most; outcomes: durations among them;
+            spared: coordinates of levels that have no count of their own.
     """
     # What one release would get if it had all: the signal, on which the division depends.
     whole = smallest_scale(lambda s: (Gaussian(s), *injection), privacy.epsilon, privacy.delta)
@@ -143,7 +145,9 @@ def private_stages(
 
     def stages(scale: float) -> Stages:
         return Stages(
-            margins=measure_histograms(scale / math.sqrt(tuning.margins), d, rows, outcomes),
+            margins=measure_histograms(
+                scale / math.sqrt(tuning.margins), d, rows, outcomes, spared
+            ),
             moments=measure_moments(scale / math.sqrt(tuning.moments), tuning.radius, d, rows),
             outcome=measure_scores(scale / math.sqrt(tuning.outcome), d, outcomes)
             if outcomes
