@@ -14,6 +14,7 @@ from tests.support.local import network
 
 from penstock.aggregation.exchanges import read_sum
 from penstock.base.errors import CoordinatorError
+from penstock.mechanisms import Scoring, Settings
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.joint.rounds import conclude
 from penstock.mechanisms.registry import MECHANISMS
@@ -86,12 +87,12 @@ class Hub:
 def make(world: World, tmp_path: Path) -> Iterator[Callable[..., tuple[Hub, SignedStudy]]]:
     hubs: list[Hub] = []
 
-    def build(**options: int) -> tuple[Hub, SignedStudy]:
+    def build(mechanism: Settings = SHORT, **options: int) -> tuple[Hub, SignedStudy]:
         make_gates(world, NAMES)
         for site in world.sites:
             site.start()
         hubs.append(Hub(world, tmp_path / "hub", **options))
-        return hubs[0], sign_joint(world, SHORT)
+        return hubs[0], sign_joint(world, mechanism)
 
     yield build
     for hub in hubs:
@@ -113,7 +114,7 @@ def conclude_answer(signed: SignedStudy, hub: Hub) -> dict[str, object]:
 def test_four_sites_make_one_release_though_the_coordinator_is_begun_anew_at_each_stage(
     make: Callable[..., tuple[Hub, SignedStudy]],
 ) -> None:
-    hub, signed = make()
+    hub, signed = make(Scoring())
     study_id = hub.coordinator.submit(signed)
     assert hub.coordinator.submit(signed) == study_id
     row = hub.coordinator.store.summing.find(study_id)

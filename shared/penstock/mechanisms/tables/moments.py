@@ -193,7 +193,8 @@ def match_moments(
     ``observe`` it, clip it to ``radius``, compare its mean m and covariance S with the released
     ones m*, S*, and compose with the optimal transport map between the two Gaussians,
     :math:`S^{-1/2}(S^{1/2} S^* S^{1/2})^{1/2} S^{-1/2}`, which moves the sample least. Rounding,
-    thresholds and clipping therefore do not bias what is released.
+    thresholds and clipping therefore do not bias what is released. Of all rounds the one whose
+    moments are nearest is taken.
 
     Args:
         moments: as released by :func:`release_moments`; rows: the (noisy) number of rows.
@@ -209,14 +210,21 @@ def match_moments(
     most = float(np.clip(_SHIFT_SIGNAL / sd, *_SHIFT))
     goal_mean, goal_cov = mean_and_covariance(_only(moments / rows, moved))
     matrix, shift, step = np.eye(d), np.zeros(d), np.eye(d)
-    spread = sample.std(axis=0) + 1e-6
-    for _ in range(_MATCH_ROUNDS):
+    spread, nearest, least = sample.std(axis=0) + 1e-6, (matrix, shift), math.inf
+    for last in (*[False] * _MATCH_ROUNDS, True):
         y = sample @ matrix.T + shift
         # A threshold hides a column's scale, so that nothing would stop it from drifting.
         drift = np.maximum(y.std(axis=0) / spread, 1e-6)
         keep = (np.clip(drift, 0.5, 2.0) / drift)[moved]
         y = _clipped(y if observe is None else observe(y), radius)
         mean, cov = mean_and_covariance(_only(y.T @ y / len(y), moved))
+        # Moments that no such map gives are chased beyond the nearest one, the further the less
+        # noise bounds the chase.
+        apart = float(((cov - goal_cov) ** 2).sum() + ((mean - goal_mean) ** 2).sum())
+        if apart < least:
+            nearest, least = (matrix, shift.copy()), apart
+        if last:
+            break
         root, inverse = power(cov, 0.5), power(cov, -0.5)
         transport = inverse @ power(root @ goal_cov @ root, 0.5) @ inverse
         step[np.ix_(moved, moved)] = transport * keep[:, None]
@@ -224,7 +232,7 @@ def match_moments(
         # and the map must keep its inverse.
         matrix = _within(step @ matrix, 1 / stretch, stretch)
         shift[moved] = np.clip(shift[moved] + goal_mean - mean, -most, most)
-    return Affine(matrix, shift)
+    return Affine(*nearest)
 
 
 def _within(matrix: Array, low: float, high: float) -> Array:
