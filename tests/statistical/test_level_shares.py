@@ -117,6 +117,9 @@ def test_tables_have_levels_as_often_as_they_were_counted(
     assert counted.event.sensitivity == sensitivity.histogram(5, 1)
     [drawn] = tables.run(planned, encoding, x, present, SeededNoise(3)).copies
     assert measure_distance(encoding.simplices[0].find_levels(drawn), SHARES) < 0.05
+    ward = encoding.simplices[1].find_levels(drawn)
+    assert np.mean(ward == 3) == pytest.approx(0.2, abs=0.05)
+    assert measure_distance(ward[ward < 3], np.array([0.7, 0.2, 0.1])) < 0.06
 
 
 def measure_distance(levels: np.ndarray, shares: np.ndarray) -> float:
@@ -134,6 +137,21 @@ def test_rows_between_points_have_the_shares_that_were_counted() -> None:
     assert measure_distance(code.find_levels(further), SHARES) > 0.3  # the twin
     shares.settle(further)
     assert measure_distance(code.find_levels(further), SHARES) < 0.03
+
+
+def test_rows_without_a_level_are_no_part_of_it() -> None:
+    """Half of the rows have none, and their coordinates lie about the centre: the others' shares
+    are as counted. All of them without one are left as they are."""
+    encoding, rng = Encoding(SCHEMA), np.random.default_rng(6)
+    ward, shares = encoding.simplices[1], np.array([0.7, 0.2, 0.1])
+    drawn = rng.normal(0, 0.2, (8192, encoding.d))
+    missing = np.arange(8192) % 2 == 0
+    assert ward.present is not None
+    drawn[:, ward.present] = np.where(missing, -1.0, 1.0)
+    fit_levels(ward, drawn[:4096], 2000 * shares, 0.0).settle(drawn)
+    assert measure_distance(ward.find_levels(drawn)[~missing], shares) < 0.03
+    nobody = fit_levels(ward, drawn[missing], 2000 * shares, 0.0)
+    np.testing.assert_array_equal(nobody.added, np.zeros(3))
 
 
 def test_shares_that_are_mostly_noise_are_the_models_own() -> None:

@@ -62,8 +62,12 @@ def spread_levels(column: Simplex, counts: Array, edges: Array) -> Array:
     """
     shares = np.maximum(counts, 0.0) + _LEAST
     places = np.vstack([column.points, np.zeros(column.points.shape[1])])  # (L + 1, L - 1)
-    apart = edges.T[:, None, :] - places  # (cells + 1, L + 1, L - 1)
-    return np.asarray(np.einsum("l,elc->ce", shares / shares.sum(), column.noise_below(apart)))
+    # One coordinate at a time: of many levels all together are much memory.
+    risen = [
+        column.noise_below(ends[:, None] - place) @ (shares / shares.sum())
+        for ends, place in zip(edges, places.T, strict=True)
+    ]
+    return np.array(risen)
 
 
 def draw_shares(counts: Array, sd: float, own: Array) -> Array:
@@ -88,7 +92,11 @@ def fit_levels(column: Simplex, drawn: Array, counts: Array, sd: float) -> Level
     Args:
         counts, sd: of :func:`draw_shares`.
     """
-    near, levels = column.measure_nearness(drawn), len(column.points)
+    # Where a row has no level, the nearest point says nothing.
+    known = drawn if column.present is None else drawn[drawn[:, column.present] > 0]
+    near, levels = column.measure_nearness(known), len(column.points)
+    if not len(near):
+        return LevelShares(column, np.zeros(levels))
 
     def share(added: Array) -> Array:
         chosen = (near + added).argmax(axis=1)
