@@ -340,6 +340,7 @@ def test_tables_are_there_in_which_the_rule_has_much_to_do(pulled):
     assert [site["n"] for site in told["sites"]] == [240, PERSONS, 100]
     page = (pulled["shared"] / "report.html").read_text()
     assert "Rows that a copy stands for" in page
+    assert "n and events: as many as synthetic copies stand for" in page
     assert "at most 120, of larger sites a share of as many" in page
     described = json.loads((pulled["shared"] / "dictionary.json").read_text())
     assert "_weight" in [column["name"] for column in described["columns"]]
