@@ -216,8 +216,8 @@ def draw_squares(found):
         shares = [s["known"] / s["rows"] / s["scale"] / _middle(s["c"]) for s in sites.values()]
         for site in sites.values():
             if np.isfinite(site["c"]):  # about the same share is new in each table
-                common = np.median(shares) * site["scale"] * site["rows"]
-                site["known"] = (site["known"] + common) / 2
+                usual = np.median(shares) * site["scale"] * site["rows"]
+                site["known"] = (site["known"] + usual) / 2
                 site["c"] *= 2
         common = max(0.0, np.median([_excess(site) for site in sites.values()]))
         for site in sites.values():

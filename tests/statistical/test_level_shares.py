@@ -13,11 +13,12 @@ import pytest
 from tests.statistical.test_margins import before_noise, distance
 from tests.support.measured import noisy_histograms
 
+from penstock.base.errors import InvalidInput
 from penstock.mechanisms import Maf, SlicedWasserstein
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.tables import run as tables
 from penstock.mechanisms.tables.level_shares import draw_shares, fit_levels, spread_levels
-from penstock.mechanisms.tables.margins import BINS, Margins, measure_histograms
+from penstock.mechanisms.tables.margins import BINS, Margins, measure_histograms, release_histograms
 from penstock.privacy import sensitivity
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
@@ -96,6 +97,9 @@ def test_a_row_counts_once_for_all_coordinates_of_its_level() -> None:
     charged = measure_histograms(1.0, d, 1, spared=spared)
     assert charged.sensitivity == sensitivity.histogram(5, 1)
     assert len(seen[0][0]) <= charged.size
+    # Levels that are counted coordinate by coordinate are more than was charged.
+    with pytest.raises(InvalidInput, match="more histograms than were charged"):
+        release_histograms(x, present, encoding.low, encoding.high, charged, QUIET)
     # Whatever a row holds, it is in one cell of a column.
     wild = np.random.default_rng(2).normal(0, 1e6, (50, 1, d))
     wild[0] = np.nan

@@ -121,8 +121,7 @@ class Simplex:
 
     def measure_nearness(self, x: Floats) -> Floats:
         """(n, L) of rows (n, d): the larger, the nearer a level's point."""
-        # -|x - p|² / 2 without |x|², which is the same for all.
-        return np.asarray(x[:, self.where] @ self.points.T - (self.points**2).sum(axis=1) / 2)
+        return _measure_nearness(x[:, self.where], self.points)
 
     def find_levels(self, x: Floats) -> npt.NDArray[np.intp]:
         """(n,): each row's level; L where it has none."""
@@ -135,6 +134,11 @@ class Simplex:
         """Distribution function at x, in one coordinate, of the noise about a point."""
         places, risen = _ball_margin(self.points.shape[1])
         return np.interp(x / self.half, places, risen)
+
+
+def _measure_nearness(block: Floats, points: Floats) -> Floats:
+    """(n, L): -|x - p|² / 2 without |x|², which is the same for all points."""
+    return np.asarray(block @ points.T - (points**2).sum(axis=1) / 2)
 
 
 @cache
@@ -214,6 +218,11 @@ class Encoding:
         )
         self.low.setflags(write=False)
         self.high.setflags(write=False)
+
+    @property
+    def spared(self) -> int:
+        """Coordinates without a count of their own: a simplex is counted once, by levels."""
+        return sum(len(column.points) - 2 for column in self.simplices)
 
     def _levels(self) -> dict[int, Floats]:
         signs = np.array([-1.0, 1.0])
@@ -503,9 +512,7 @@ class _Levels:
         return np.asarray(self.points[values.astype(np.int64)] + away, dtype=np.float64)
 
     def decode(self, block: Floats) -> Floats:
-        # The nearest point: ‖x - p‖² without ‖x‖², which is the same for all.
-        far = (self.points**2).sum(axis=1) / 2 - block @ self.points.T
-        return np.asarray(far.argmin(axis=1), dtype=np.float64)
+        return np.asarray(_measure_nearness(block, self.points).argmax(axis=1), dtype=np.float64)
 
 
 def level_noise(points: Floats, x: Floats) -> Floats:

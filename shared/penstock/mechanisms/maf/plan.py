@@ -43,8 +43,8 @@ def plan(mechanism: Maf, schema: Schema, persons: int, privacy: PrivacyRequest) 
     """
     encoding = Encoding(schema)
     rows, outcomes = schema.max_rows_per_person, len(encoding.outcomes)
-    spared = sum(len(s.points) - 2 for s in encoding.simplices)
-    return plan_columns(mechanism, encoding.d, rows, persons, privacy, outcomes, spared)
+    given = (mechanism, encoding.d, rows, persons, privacy, outcomes)
+    return plan_columns(*given, encoding.spared)
 
 
 def plan_columns(

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.tables.level_shares import spread_levels
 from penstock.mechanisms.tables.moments import Affine
 from penstock.privacy.measurements import WholeSum
@@ -136,12 +137,28 @@ def release_histograms(
         levels: coordinates that are counted by level: fewer counts, hence less noise.
         most: rows of the frame, public; n·k where these are not one site's of many.
         simplices: columns of levels that are counted as levels.
+
+    Raises:
+        InvalidInput: there are more histograms than the measurement is charged for.
     """
     n, k, _ = rows.shape
     sd = 0.0 if measurement is None else measurement.sd
     frame = n * k if most is None else most
     times = time_cells(frame, sd)
     cells = count_rows(rows, present, low, high, times, outcomes, levels, simplices)
+    histograms = sum(len(part) > 0 for part in cells)
+    if measurement is not None and measurement.squared < k**2 * histograms:
+        raise InvalidInput(
+            "margins",
+            [
+                Problem(
+                    "counts",
+                    "are more histograms than were charged",
+                    value=str(histograms),
+                    bound=f"at most {measurement.squared / k**2}",
+                )
+            ],
+        )
     whole = np.concatenate(cells)
     flat = whole.astype(np.float64) if measurement is None else measurement(whole, noise)
     released = np.split(flat, np.cumsum([len(c) for c in cells])[:-1])
