@@ -32,7 +32,7 @@ from penstock.mechanisms import (
     Structured,
     Trajectory,
 )
-from penstock.mechanisms.classes import mixture
+from penstock.mechanisms.classes import divided_bins, mixture
 from penstock.mechanisms.copula import correlations, densities
 from penstock.mechanisms.flow import engine, kernel
 from penstock.mechanisms.flow.architecture import Architecture, active
@@ -146,6 +146,7 @@ class Case:
     backend: str = "auto"
     data: tuple[str, ...] = FEW
     wide: bool = False
+    fine: bool = False
 
 
 CASES = {
@@ -170,6 +171,7 @@ CASES = {
     "structured, rates": Case(Structured(copies=1, refits=0, planted=1, most_rows=100), (RATE,)),
     "structured, levels": Case(Structured(copies=1, refits=0), (ORDINAL, MULTINOMIAL)),
     "structured, wide": Case(Structured(copies=1, refits=0, planted=0), wide=True),
+    "structured, fine": Case(Structured(copies=1, refits=1, per_fit=1, planted=0), fine=True),
     "structured, strata": Case(Structured(copies=1, refits=1, planted=0), (STRATIFIED,)),
     "trajectory": Case(
         Trajectory(
@@ -243,7 +245,11 @@ class World:
         self.case, self.data, self.transcript = case, case.data, Transcript()
         self.encoding = MECHANISMS.of(case.mechanism).lay_out(SCHEMA)
         levels = 1 if case.wide else structured_plan._WIDE
-        with patch.object(structured_plan, "_WIDE", levels):
+        least = math.inf if case.fine else structured_plan._FINE
+        with (
+            patch.object(structured_plan, "_WIDE", levels),
+            patch.object(structured_plan, "_FINE", least),
+        ):
             self.plan = plan(case.mechanism, SCHEMA, PERSONS, FORMAL, case.estimands)
         with self.transcript.used(again=False):
             self._release(coded_rows())
@@ -277,6 +283,8 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(correlations, "_MATCH_ROUNDS", 3)
         patched.setattr(beliefs, "_STEPS", 2)
         patched.setattr(mixture, "_MOST_STEPS", 3)
+        patched.setattr(divided_bins, "_STANDS", 0.01)
+        patched.setattr(divided_bins, "MOST_DIVIDED", 48)
         patched.setattr(moment_match, "_POWER", 6)
         patched.setattr(moment_match, "_ROUNDS", 2)
         yield

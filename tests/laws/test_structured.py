@@ -16,7 +16,7 @@ from tests.support.carried_out import release
 
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.classes.pair_counts import Groups, count_pairs, measure_pairs
-from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.copula.grids import Grid, divide, make_grid
 from penstock.mechanisms.released import name_refit
 from penstock.mechanisms.structured import score_clipping
 from penstock.mechanisms.structured.counting import count_margins, measure_margins
@@ -80,9 +80,11 @@ def test_a_persons_rows_move_the_counts_by_what_is_charged(k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("valued", [1, 2])
-def test_counts_of_values_are_charged_at_a_quarter(k: int, valued: int) -> None:
-    """k·√(columns + 4 durations + 1 + v/4): a value is counted once where all else is twice."""
+@pytest.mark.parametrize("valued", [0, 1, 2])
+@pytest.mark.parametrize("parted", [False, True])
+def test_counts_of_values_are_charged_at_a_quarter(k: int, valued: int, parted: bool) -> None:
+    """k·√(columns + 4 durations + 1 + v/4): a value, or a part of a bin, is counted once where all
+    else is twice."""
     hours = tuple(Column(f"hours{i}", "integer", lower=0, upper=99) for i in range(valued))
     given, rng = (
         Schema((*COLUMNS, *hours), person="id", max_rows_per_person=k),
@@ -90,7 +92,9 @@ def test_counts_of_values_are_charged_at_a_quarter(k: int, valued: int) -> None:
     )
     if k == 1:
         given = Schema((*COLUMNS, *hours))
-    grids, [duration] = make_grids(given), [given["t"]]
+    grids, [duration] = make_grids(given, fine=parted), [given["t"]]
+    counted = sum(len(grid.homes) > 0 for grid in grids)
+    assert counted == valued + parted  # "a" has no grid: of it parts are counted, or nothing
     charged, most = measure_margins(1.0, grids, 1, k), Fraction(0)
     for _ in range(10):
         coded = rows(50 * k, rng)
@@ -104,16 +108,20 @@ def test_counts_of_values_are_charged_at_a_quarter(k: int, valued: int) -> None:
         assert found <= charged.squared
         assert len(whole) == charged.size
         most = max(most, found)
-    assert most == charged.squared == Fraction(k**2) * (8 + valued + Fraction(valued, 4))
+    assert most == charged.squared == Fraction(k**2) * (8 + valued + Fraction(counted, 4))
 
 
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_persons_rows_move_the_pairs_by_what_is_charged(k: int, seed: int) -> None:
-    """k·√(d(d - 1)/2), attained by equal rows, however bins are joined."""
-    rng, grids = np.random.default_rng(seed), make_grids(schema(k))
-    groups = [Groups.make(grid, rng.dirichlet(np.full(grid.count, 0.3))) for grid in grids]
-    charged, most = measure_pairs(1.0, grids, k), Fraction(0)
+@pytest.mark.parametrize("number", [12, 24])
+def test_a_persons_rows_move_the_pairs_by_what_is_charged(k: int, seed: int, number: int) -> None:
+    """k·√(d(d - 1)/2), attained by equal rows, however bins are divided and joined."""
+    rng, grids = np.random.default_rng(seed), make_grids(schema(k), fine=number > 12)
+    charged, most = measure_pairs(1.0, grids, k, number, number > 12), Fraction(0)
+    if number > 12:
+        grids = [cut(grid, rng) for grid in grids]
+    shares = [rng.dirichlet(np.full(grid.count, 0.3)) for grid in grids]
+    groups = [Groups.make(*each, number) for each in zip(grids, shares, strict=True)]
     for same in (True, False):
         for _ in range(20):
             coded = rows(50 * k, rng)
@@ -129,6 +137,14 @@ def test_a_persons_rows_move_the_pairs_by_what_is_charged(k: int, seed: int) -> 
             assert sum(table.size for table in tables) <= charged.size
             most = max(most, found)
     assert most == charged.squared == k**2 * 3
+
+
+def cut(grid: Grid, rng: np.random.Generator) -> Grid:
+    """Bins of a number divided anyhow."""
+    if not len(grid.homes):
+        return grid
+    first = np.flatnonzero(np.append(True, np.diff(grid.homes) > 0))
+    return divide(grid, np.union1d(first, rng.integers(0, len(grid.homes), 300)))
 
 
 @pytest.mark.parametrize("k", [1, 3])

@@ -28,7 +28,7 @@ from penstock.mechanisms import (
     Structured,
     Trajectory,
 )
-from penstock.mechanisms.classes import mixture
+from penstock.mechanisms.classes import divided_bins, mixture
 from penstock.mechanisms.copula import correlations, densities
 from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
@@ -36,6 +36,7 @@ from penstock.mechanisms.protocol import Asked as Given
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.sliced_wasserstein import distribution, flow
 from penstock.mechanisms.structured import beliefs
+from penstock.mechanisms.structured import plan as structured_plan
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import baselines, hazards, tilted
 from penstock.mechanisms.tables import fitting, moments, outcome
@@ -61,6 +62,7 @@ class Study:
             slopes depends on released numbers; nobody here may happen to be it.
         further: estimands beside the first.
         summed: whether it is the plan of sums that sites add up, here in one place.
+        fine: whether bins of numbers are divided, which so few persons' would not be.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Study:
     persons: int = 20
     further: tuple[Estimand, ...] = ()
     summed: bool = False
+    fine: bool = False
 
     @property
     def tight(self) -> bool:
@@ -89,7 +92,9 @@ def planned(study: Study) -> Plan:
         given = Given(study.mechanism, study.schema, privacy, asked)
         found: Plan = MECHANISMS.of(study.mechanism).plan_sums(given, study.persons)
         return found
-    return plan(study.mechanism, study.schema, study.persons, privacy, asked)
+    least = math.inf if study.fine else structured_plan._FINE
+    with patch.object(structured_plan, "_FINE", least):
+        return plan(study.mechanism, study.schema, study.persons, privacy, asked)
 
 
 # -- how each mechanism looks at rows ----------------------------------------------------------
@@ -323,6 +328,7 @@ def _structures() -> Iterator[Study]:
         yield Study(f"two outcomes, k = {k}", small, two_ends(k))
         yield Study(f"no outcome, k = {k}", small, visits(k))
         yield Study(f"a wide table, k = {k}", small, wide(k))
+        yield Study(f"divided bins, k = {k}", small, cohort(k), fine=True)
         yield Study(f"a wide table of levels alone, k = {k}", small, levels_alone(k))
         yield Study(f"cox, k = {k}", planted, trial(k), estimand=QUESTIONS["cox"])
         every = tuple(QUESTIONS[name] for name in ("ols", "logistic", "poisson"))
@@ -628,6 +634,8 @@ COARSE = (
     (correlations, "_MATCH_ROUNDS", 3),
     (beliefs, "_STEPS", 2),
     (mixture, "_MOST_STEPS", 3),
+    (divided_bins, "_STANDS", 0.01),
+    (divided_bins, "MOST_DIVIDED", 48),
     (moment_match, "_POWER", 6),
     (moment_match, "_ROUNDS", 2),
     (hazards, "_NEWTON_ROUNDS", 3),

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from penstock.mechanisms.classes.divided_bins import divide_bins
 from penstock.mechanisms.classes.even_draws import (
     deal_cells,
     deal_classes,
@@ -25,7 +26,7 @@ from penstock.mechanisms.classes.even_draws import (
     spread_inside,
 )
 from penstock.mechanisms.classes.mixture import Mixture, Moments, Told, fit_mixture
-from penstock.mechanisms.classes.pair_counts import Groups, release_pairs, share_error
+from penstock.mechanisms.classes.pair_counts import GROUPS, Groups, release_pairs, share_error
 from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
 from penstock.mechanisms.copula.grids import Cells, Grid, read_within
 from penstock.mechanisms.copula.population import (
@@ -133,14 +134,22 @@ def fit_classes(
     asked: Collection[str],
     noise: NoiseSource,
     pairs: WholeSum | None,
+    fine: bool = False,
+    most: int = GROUPS,
 ) -> ClassPopulation:
     """Release moments and pairs of rows whose counts are released, and make persons like them.
 
     Args: as :func:`~penstock.mechanisms.copula.population.fit_population` has them.
         pairs: of :func:`~penstock.mechanisms.classes.pair_counts.measure_pairs`.
+        fine: bins of numbers are divided where rows are; most: groups of a number's bins.
     """
-    shares = [read_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
-    groups = [Groups.make(grid, share) for grid, share in zip(grids, shares, strict=True)]
+    if fine:
+        every = zip(grids, counts, values, strict=True)
+        divided = [divide_bins(*each, sd, count) for each in every]
+        grids, shares = [grid for grid, _ in divided], [share for _, share in divided]
+    else:
+        shares = [read_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
+    groups = [Groups.make(grid, share, most) for grid, share in zip(grids, shares, strict=True)]
     ordered = [j for j, grid in enumerate(grids) if grid.ordered]
     score = Scores.of([grids[j] for j in ordered], [shares[j] for j in ordered], asked, radius)
     seen = Moments.nothing(sum(one.count for one in groups))

@@ -32,6 +32,10 @@ Whole = NDArray[np.int64]
 GROUPS = 12
 """Of a number's bins, at most; its spike parts one of them, and is one, as is what is missing."""
 
+_FINER = ((1e-3, 24), (2e-3, 16))
+"""Errors of a count, as a share of the rows, below which there are more groups of bins: a table of
+these is nearer then than what noise takes. Frozen on tables of the comparison."""
+
 _APART = 3
 
 _FEWEST = 1.0
@@ -56,10 +60,10 @@ class Groups:
     within: Array
 
     @classmethod
-    def make(cls, grid: Grid, shares: Array) -> Groups:
+    def make(cls, grid: Grid, shares: Array, most: int = GROUPS) -> Groups:
         """
         Args:
-            shares: (cells,) of the column's released margin.
+            shares: (cells,) of the column's released margin; most: groups of a number's bins.
         """
         every = np.arange(grid.count)
         if not grid.numeric:
@@ -68,10 +72,10 @@ class Groups:
         middle = (np.cumsum(bins) - bins / 2) / max(float(bins.sum()), 1e-300)
         middle = ndtr(ndtri(middle) / _STRETCHED)
         names = np.full(grid.count, -1)
-        names[grid.bins] = np.clip((middle * GROUPS).astype(np.intp), 0, GROUPS - 1)
+        names[grid.bins] = np.clip((middle * most).astype(np.intp), 0, most - 1)
         for at, cell in enumerate((grid.spike, grid.missing)):
             if cell >= 0:
-                names[cell] = GROUPS + at
+                names[cell] = most + at
         of = np.append(0, np.cumsum(names[1:] != names[:-1]))
         count = int(of[-1]) + 1
         total = np.bincount(of, shares, count)[of]
@@ -91,26 +95,46 @@ def share_error(sd: float, rows: float) -> float:
     return math.hypot(sd, _FEWEST) / rows
 
 
-def most_groups(grid: Grid) -> int:
-    """As many as there can be, whatever is released."""
-    return min(grid.count, GROUPS + _APART) if grid.numeric else grid.count
+def choose_groups(error: float) -> int:
+    """How many groups of a number's bins there are, at most, if bins are divided where rows are.
+
+    Args:
+        error: of a pair's count, of :func:`share_error`; public.
+    """
+    return next((groups for below, groups in _FINER if error < below), GROUPS)
 
 
-def measure_pairs(sigma: float, grids: Sequence[Grid], rows_per_person: int) -> WholeSum:
+def most_groups(grid: Grid, most: int, fine: bool) -> int:
+    """As many as there can be, whatever is released.
+
+    Args:
+        most: of a number's bins; fine: these are divided.
+    """
+    cells = grid.most if fine else grid.count
+    return min(cells, most + _APART) if grid.numeric else cells
+
+
+def measure_pairs(
+    sigma: float,
+    grids: Sequence[Grid],
+    rows_per_person: int,
+    most: int = GROUPS,
+    fine: bool = False,
+) -> WholeSum:
     """Counts of the cells of every pair of columns.
 
     Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of one histogram for each pair,
     zero-out of one person: k·√(d(d - 1)/2).
     """
     pairs = len(grids) * (len(grids) - 1) // 2
-    most = [most_groups(grid) for grid in grids]
+    groups = [most_groups(grid, most, fine) for grid in grids]
     return WholeSum(
         label="pairs",
         noise_multiplier=sigma,
         sensitivity=histogram(pairs, rows_per_person),
         squared=Fraction(rows_per_person**2 * pairs),
         unit=1.0,
-        size=sum(one * other for one, other in combinations(most, 2)),
+        size=sum(one * other for one, other in combinations(groups, 2)),
     )
 
 

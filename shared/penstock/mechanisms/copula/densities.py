@@ -65,20 +65,20 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Counts of wider cells, each of as many of the narrow ones.
+    """Counts of wider cells, each of some of the narrow ones.
 
     Args:
-        counts: (w,) noisy; cells: b, how many narrow ones there are; sd, rows: as of these.
+        counts: (w,) noisy; of: (b,) which of them each narrow one is in; sd, rows: as of these.
     """
 
     counts: Array
-    cells: int
+    of: Places
     sd: float
     rows: float
 
     def powers(self) -> list[tuple[Array, float, float]]:
         """As :class:`Told` has it: of who is in one of them."""
-        members = np.repeat(np.eye(len(self.counts)), self.cells // len(self.counts), axis=1)
+        members = np.eye(len(self.counts))[:, self.of]
         error = float(np.sqrt(self.sd**2 + 1)) / self.rows
         return [(m, float(c) / self.rows, error) for m, c in zip(members, self.counts, strict=True)]
 
@@ -108,14 +108,17 @@ def estimate_density(
     rows: float,
     known: Sequence[Told] = (),
     reference: Reference | None = None,
+    joined: Array | None = None,
 ) -> Array:
     """Shares of the cells, (b,), positive, adding up to 1.
 
     Args:
         counts: (b,) noisy; sd: of the noise on each; rows: how many they would add up to.
         reference: of whose logarithm log p is bent as little as can be, instead of a line.
+        joined: (b,) of how many counts each is the sum, with their noise; None: of one.
     """
     cells, variance = len(counts), sd * sd + 1.0
+    weights = np.ones(cells) if joined is None else 1 / joined
     start = np.maximum(counts, 0.3 + 0.3 * sd / np.sqrt(cells))
     if sd > 1 and cells > 8:
         start = np.convolve(np.pad(start, 2, mode="edge"), np.ones(5) / 5, "valid")
@@ -134,7 +137,7 @@ def estimate_density(
         share, bent = _softmax(logs), second @ (logs - away_from)
         missed, away = (goals - points @ share) / errors, counts - rows * share
         root = np.sqrt(1 + (bent / _BEND) ** 2)
-        found = float(away @ away) / (2 * variance) + float(missed @ missed) / 2
+        found = float(away @ (weights * away)) / (2 * variance) + float(missed @ missed) / 2
         now = found + stiffness * _BEND**2 * float((root - 1).sum())
         return share, missed, away, bent, stiffness / root, now
 
@@ -147,8 +150,12 @@ def estimate_density(
             turn = -share[:, None] * share
             _see_diagonal(turn)[:] += share
             along = (points @ turn) / errors[:, None]
-            pull = turn @ away * (rows / variance) + missed @ along - (weight * bent) @ second
-            curvature = turn @ turn * (rows**2 / variance) + along.T @ along
+            pull = (
+                turn @ (weights * away) * (rows / variance)
+                + missed @ along
+                - (weight * bent) @ second
+            )
+            curvature = (turn * weights) @ turn * (rows**2 / variance) + along.T @ along
             curvature += (second.T * weight) @ second
             diagonal = _see_diagonal(curvature)
             diagonal += 1e-9 * float(diagonal.sum()) + 1e-9

@@ -9,7 +9,7 @@ one, given that it is none before it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,13 @@ more noise where a column is thin. And steps, where each is a cell."""
 VALUES = 4096
 """Values of a number, at most, that are counted one by one beside wider bins, with more noise: of
 many rows that have the same value a bin does not say which."""
+
+PARTS = 32
+"""Of an even bin of a number that has more values: they are counted instead, where a plan says
+so."""
+
+MOST_DIVIDED = 384
+"""Cells into which all bins of a number are divided, about: its density takes their cube."""
 
 _STRAYS, _LEAST_WITHIN = 0.05, 1e-9
 """Values of a column that are taken for piles by chance, on average: their count stands out of the
@@ -47,7 +54,9 @@ class Grid:
         edges: of a number's bins on its scale's share [0, 1]; steps: each bin is one step of the
             column's own grid.
         homes: (values,) the bin of each value that there can be, where bins have several and these
-            are few enough to be counted; else empty.
+            are few enough to be counted, or of each of the parts; else empty.
+        parts: (values + 1,) edges of the bins' parts, where these are counted instead of values;
+            else empty.
     """
 
     column: Column
@@ -58,6 +67,7 @@ class Grid:
     edges: Array
     steps: bool
     homes: Places = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    parts: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def numeric(self) -> bool:
@@ -74,6 +84,18 @@ class Grid:
         every = np.arange(self.count)
         return np.asarray(every[(every != self.spike) & (every != self.missing)])
 
+    @property
+    def valued(self) -> bool:
+        """The values in the bins, and not parts of these, are few enough to be counted."""
+        return len(self.homes) > 0 and not len(self.parts)
+
+    @property
+    def most(self) -> int:
+        """Cells that there can be once bins are divided."""
+        if not len(self.homes):
+            return self.count
+        return self.count + min(len(self.homes) - len(self.edges) + 1, MOST_DIVIDED)
+
 
 def make_grid(column: Column) -> Grid:
     """The cells of a covariate: any column but a duration or its event."""
@@ -83,22 +105,40 @@ def make_grid(column: Column) -> Grid:
         unordered = column.kind == "categorical" and levels > 2
         latents = levels - 1 + first if unordered else 1
         return Grid(column, levels + first, latents, -1, first - 1, np.zeros(0), False)
-    step = 0.0 if column.grid is None else 10.0 ** -(column.decimals or 0)
-    low = column.bounds[0]
-    every = 0 if column.grid is None else column.grid[1] - column.grid[0] + 1
+    every = _count_values(column)
     if 0 < every <= (STEPS if column.scale != "log" else BINS):
-        values = low + step * (np.arange(every + 1) - 0.5)
-        edges = share_of(column, np.asarray(values, dtype=np.float64))
-        steps = True
-    else:
-        edges, steps = _even_edges(column), False
+        return _lay_out(column, _end_values(column, every), True)
+    return _lay_out(column, _even_edges(column, BINS), False)
+
+
+def part(grid: Grid) -> Grid:
+    """The same grid, with :attr:`~Grid.parts` of its bins, if these have more values than are
+    counted."""
+    if not grid.numeric or grid.steps or len(grid.homes):
+        return grid
+    parts = _even_edges(grid.column, PARTS * BINS)
+    homes = np.searchsorted(grid.edges[1:-1], (parts[1:] + parts[:-1]) / 2)
+    return replace(grid, homes=homes.astype(np.intp), parts=parts)
+
+
+def divide(grid: Grid, starts: Places) -> Grid:
+    """The same column in cells of which each begins with another of the values, or parts, that are
+    counted."""
+    edges = list_ends(grid)[np.append(starts, len(grid.homes))]
+    return _lay_out(grid.column, edges, False)
+
+
+def _lay_out(column: Column, edges: Array, steps: bool) -> Grid:
+    first, every = int(column.nullable), _count_values(column)
     spike, bins = -1, len(edges) - 1
     if column.spike is not None and not steps:
         below = int(np.searchsorted(edges, share_of(column, np.array([column.spike]))[0]))
         spike = min(max(below, 0), bins) + first
     count, homes = bins + (spike >= 0) + first, np.zeros(0, dtype=np.intp)
     if not steps and every <= VALUES:
-        within = share_of(column, low + step * np.arange(every, dtype=np.float64))
+        step = 10.0 ** -(column.decimals or 0)
+        values = column.bounds[0] + step * np.arange(every, dtype=np.float64)
+        within = share_of(column, values)
         homes = np.searchsorted(edges[1:-1], within, side="right").astype(np.intp)
     return Grid(column, count, 1, spike, first - 1, edges, steps, homes)
 
@@ -121,9 +161,27 @@ def list_coarse(schema: Schema, table: Coded) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _even_edges(column: Column) -> Array:
-    """Even bins, but none between two values that the column can have."""
-    even: Array = np.linspace(0.0, 1.0, BINS + 1)
+def _count_values(column: Column) -> int:
+    """That a number can have; 0 where there is no grid."""
+    return 0 if column.grid is None else column.grid[1] - column.grid[0] + 1
+
+
+def list_ends(grid: Grid) -> Array:
+    """(values + 1,) where values, or parts, that are counted begin and end, as shares of the
+    scale."""
+    return grid.parts if len(grid.parts) else _end_values(grid.column, len(grid.homes))
+
+
+def _end_values(column: Column, every: int) -> Array:
+    """(every + 1,) shares of the scale between values."""
+    step = 10.0 ** -(column.decimals or 0)
+    ends = column.bounds[0] + step * (np.arange(every + 1) - 0.5)
+    return share_of(column, np.asarray(ends, dtype=np.float64))
+
+
+def _even_edges(column: Column, bins: int) -> Array:
+    """Of so many even bins, but of none between two values that the column can have."""
+    even: Array = np.linspace(0.0, 1.0, bins + 1)
     if column.grid is None:
         return even
     low, step = column.bounds[0], 10.0 ** -(column.decimals or 0)
@@ -181,7 +239,7 @@ def place_of(grid: Grid, values: Array) -> Places:
         step = 10.0 ** -(column.decimals or 0)
         found = np.rint((np.where(gone, column.bounds[0], values) - column.bounds[0]) / step)
     else:
-        found = (share >= grid.edges[1:-1, None]).sum(axis=0, dtype=np.int16)
+        found = _count_reached(grid.edges[1:-1], share)
     place = np.clip(found, 0, bins - 1).astype(np.intp) + first
     if grid.spike >= 0:
         place = place + (place >= grid.spike)
@@ -190,13 +248,27 @@ def place_of(grid: Grid, values: Array) -> Places:
 
 
 def value_of(grid: Grid, values: Array) -> Places:
-    """Which of a grid's :attr:`~Grid.homes` each value is; one past the last, of who is in none of
-    the bins. Of work that does not depend on the values."""
+    """Which of a grid's :attr:`~Grid.homes` each value is, or is in; one past the last, of who is
+    in none of the bins. Of work that does not depend on the values."""
     column, last = grid.column, len(grid.homes)
     gone = np.isnan(values) | (values == column.spike)
+    if len(grid.parts):
+        share = share_of(column, np.where(gone, column.bounds[0], values))
+        return np.asarray(np.where(gone, last, _count_reached(grid.parts[1:-1], share)))
     step = 10.0 ** -(column.decimals or 0)
     found = np.rint((np.where(gone, column.bounds[0], values) - column.bounds[0]) / step)
     return np.asarray(np.where(gone, last, np.clip(found, 0, last - 1)).astype(np.intp))
+
+
+def _count_reached(edges: Array, values: Array) -> Places:
+    """(N,) how many of the rising edges are no larger than each value: a binary search of as many
+    steps for all."""
+    rounds = len(edges).bit_length()
+    padded = np.append(edges, np.full((1 << rounds) - len(edges), np.inf))
+    found = np.zeros(len(values), dtype=np.intp)
+    for step in (1 << np.arange(rounds)[::-1]).tolist():
+        found += step * (values >= padded[found + (step - 1)])
+    return found
 
 
 def middle_of(grid: Grid) -> Array:
@@ -330,7 +402,7 @@ class Cells:
 
 def read_within(grid: Grid, shares: Array, counts: Array, sd: float, rows: float) -> Array | None:
     """(values,) the share of each value in its bin: of piles, as noisy counts of values say; of all
-    else, as the bins' density does. None where values were not counted.
+    else, as the bins' density does. None where values were not counted, but parts or nothing.
 
     Of piles S in one bin, of which the counts are f and the density would be d, each as a share of
     the bin's rows, the others have :math:`q = (1 - Σ_S f) / (1 - Σ_S d)` of what it says.
@@ -338,16 +410,9 @@ def read_within(grid: Grid, shares: Array, counts: Array, sd: float, rows: float
     Args:
         shares: (count,) of the cells; counts: (values,), and sd: of their noise; rows: in all.
     """
-    if not len(counts):
+    if not len(counts) or not grid.valued:
         return None
-    homes, column = grid.homes, grid.column
-    first, width = grid.edges[homes], np.diff(grid.edges)[homes]
-    step = 10.0 ** -(column.decimals or 0)
-    ends = np.asarray(column.bounds[0] + step * (np.arange(len(homes) + 1) - 0.5), dtype=np.float64)
-    risen = share_of(column, ends)
-    low, high = (np.clip((at - first) / width, 0.0, 1.0) for at in (risen[:-1], risen[1:]))
-    tilts = _find_tilts(grid, shares[grid.bins])[homes]
-    dense = (high - low) * (1 - tilts + tilts * (high + low))
+    homes, dense = grid.homes, spread_within(grid, shares)
     there = np.maximum(rows * shares[grid.bins][homes], 1.0)
     expected = there * dense
     found = np.clip(counts / there, 0.0, 1.0)
@@ -361,6 +426,15 @@ def read_within(grid: Grid, shares: Array, counts: Array, sd: float, rows: float
     left = np.maximum(1 - add(found * piled), 0.0) / np.maximum(1 - add(dense * piled), 1e-9)
     within = np.where(piled, found, dense * left) + _LEAST_WITHIN
     return np.asarray(within / add(within))
+
+
+def spread_within(grid: Grid, shares: Array) -> Array:
+    """(values,) the share in its bin of each value, or part, as the bins' density says."""
+    homes, risen = grid.homes, list_ends(grid)
+    first, width = grid.edges[homes], np.diff(grid.edges)[homes]
+    low, high = (np.clip((at - first) / width, 0.0, 1.0) for at in (risen[:-1], risen[1:]))
+    tilts = _find_tilts(grid, shares[grid.bins])[homes]
+    return np.asarray((high - low) * (1 - tilts + tilts * (high + low)))
 
 
 def _find_tilts(grid: Grid, shares: Array) -> Array:

@@ -11,7 +11,7 @@ the price of a histogram for each width.
 
 Of a number whose bins have several values each of these is counted, too, at half the weight: with
 twice the noise, and at a quarter of a histogram's price. Where half of all say 40, a bin of 39, 40
-and 41 does not know which.
+and 41 does not know which. Of too many values parts of the bins are, if the plan says so.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Counts:
     """Noisy counts.
 
     Args:
-        cells: of each grid; values: of each grid's values, where these are counted, with twice the
-            noise; times: of each duration.
+        cells: of each grid; values: of each grid's values, or parts, where these are counted, with
+            twice the noise; times: of each duration.
         rows: how many are present, by all counts; sd: of each count's noise.
     """
 
@@ -91,7 +91,7 @@ def measure_margins(
 
     Sensitivity: :func:`penstock.privacy.sensitivity.weighted_histograms` of one histogram each,
     four of a duration (times in cells of four widths), one more, and at half the weight one of
-    each of v columns whose values are counted; zero-out of one person:
+    each of v columns whose values, or parts of bins, are counted; zero-out of one person:
     k·√(columns + 4 durations + 1 + v/4).
     """
     widths = (*COARSE, TIMES)
@@ -159,8 +159,8 @@ def count_margins(
 
 
 def count_values(grids: Sequence[Grid], coded: Coded, present: Bools) -> list[NDArray[np.int64]]:
-    """How many rows have each value, of the grids whose values are counted; absent ones, and those
-    that are in none of the bins, are in a cell of their own."""
+    """How many rows have each value, or are in each part, of the grids of which these are counted;
+    absent ones, and those that are in none of the bins, are in a cell of their own."""
     counts = []
     for grid in (grid for grid in grids if len(grid.homes)):
         last = len(grid.homes)

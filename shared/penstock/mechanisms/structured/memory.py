@@ -48,6 +48,9 @@ _OF_POINTS, _OF_ROWS, _OF_COUNTS = 4, 3, 7
 """How often drawing holds a number for each coordinate of the points by which rows are drawn, these
 being up to twice as many as rows; for each of the rows' values; and for each class's each cell."""
 
+_OF_DIVIDED = 8
+"""How often dividing bins holds a number for each pair of a column's cells."""
+
 _LEAST_ENTRIES = 40
 """Of a score, below which chances and slopes by interval take as much."""
 
@@ -80,7 +83,10 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
     Args:
         schema: of what is fitted; columns: that rows have, if these are more.
     """
-    grids, score = list_counted(schema, plan.outcomes), most_scores(schema, plan.outcomes)
+    grids, score = (
+        list_counted(schema, plan.outcomes, plan.fine),
+        most_scores(schema, plan.outcomes),
+    )
     design = max((most_columns(grids, o.extras, o.twice) for o in plan.outcomes), default=0)
     if plan.pairs is None:
         width = max(design, most_columns(grids)) + sum(grid.latents for grid in grids)
@@ -90,19 +96,20 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
     # Arrays of a row's design and scores, and of a row's time in each interval.
     row = 4 * (width + score) + 8 * intervals + 4 * (columns or len(schema.columns))
     entries = max(score, _LEAST_ENTRIES)
-    classes = _mixture_numbers(plan, make_grids(schema, plan.outcomes))
+    classes = _mixture_numbers(plan, make_grids(schema, plan.outcomes, plan.fine))
     return NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries + classes)
 
 
 def _draw_memory(plan: StructuredPlan, schema: Schema) -> int:
     """Bytes of what is drawn at once, of all copies together."""
-    grids = make_grids(schema, plan.outcomes)
+    grids = make_grids(schema, plan.outcomes, plan.fine)
     rows = min(ROWS_AT_ONCE, plan.room * plan.copies)
     latents = sum(grid.latents for grid in grids) if plan.pairs is None else 1 + len(grids)
     width = _OF_POINTS * (latents + UNIFORMS * len(plan.outcomes))
     counts = 0
     if plan.pairs is not None:
-        cells = len(grids) * (1 + max(grid.count for grid in grids))
+        most = max(grid.most if plan.fine else grid.count for grid in grids)
+        cells = len(grids) * (1 + most)
         counts = _OF_COUNTS * _most_classes(plan) * cells
     return NUMBER * (rows * (width + _OF_ROWS * len(schema.columns)) + counts)
 
@@ -111,8 +118,9 @@ def _mixture_numbers(plan: StructuredPlan, grids: Sequence[Grid]) -> int:
     """Of a mixture's fit: of each pair of groups, and of each group in each class."""
     if plan.pairs is None:
         return 0
-    groups = sum(map(most_groups, grids))
-    return groups * (_OF_PAIRS * groups + _OF_CLASSES * _most_classes(plan))
+    groups = sum(most_groups(grid, plan.groups, plan.fine) for grid in grids)
+    divided = _OF_DIVIDED * max(grid.most for grid in grids) ** 2 if plan.fine else 0
+    return divided + groups * (_OF_PAIRS * groups + _OF_CLASSES * _most_classes(plan))
 
 
 def _most_classes(plan: StructuredPlan) -> int:

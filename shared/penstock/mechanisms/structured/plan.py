@@ -28,8 +28,13 @@ from fractions import Fraction
 from functools import partial
 
 from penstock.base.errors import InvalidInput
-from penstock.mechanisms.classes.pair_counts import measure_pairs
-from penstock.mechanisms.copula.grids import Grid, make_grid
+from penstock.mechanisms.classes.pair_counts import (
+    GROUPS,
+    choose_groups,
+    measure_pairs,
+    share_error,
+)
+from penstock.mechanisms.copula.grids import Grid, make_grid, part
 from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.released import Copied
 from penstock.mechanisms.structured.counting import measure_margins
@@ -92,6 +97,10 @@ PAIRS_UNASKED, PAIRS_ALONE = Shares(0.28, 0.20, (0.07, 0.10), 0.35), Shares(0.33
 """The same where nobody asks of an outcome, whose models have but the first rounds, and where there
 is none; of a table in which all has an order. Moments of less have less, and pairs the rest."""
 
+_FINE = 4e-3
+"""Error of a cell's count, as a share of the rows, below which bins of numbers are divided where
+rows are, if nobody asks: with more noise than this hardly any would be."""
+
 _WIDE = 12
 """Levels of columns without an order, beyond the first of each, from which pairs are counted even
 where somebody asks: a copula would have a latent for each."""
@@ -109,6 +118,8 @@ class StructuredPlan:
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         rounds: each is one release for each outcome, the last ones for those that are asked about.
         pairs: the counts of each pair of covariates; None: these are of a copula.
+        fine: bins of numbers are divided where rows are, and parts of those that have too many
+            values are counted; groups: of a number's bins, in pairs.
         moments: None, where no score is left: pairs hold all that levels have in common.
         planted: runs with effects planted into the released model; effects: those.
         per_fit: how many refits in a row are drawn from one fit.
@@ -130,6 +141,8 @@ class StructuredPlan:
     effects: tuple[Effect, ...] = ()
     epsilon: float = math.inf
     pairs: WholeSum | None = None
+    fine: bool = False
+    groups: int = GROUPS
     per_fit: int = 1
     drawn: int | None = None
 
@@ -207,10 +220,10 @@ def plan(
     _check(mechanism, schema, persons, privacy, estimands)
     outcomes = list_outcomes(schema, estimands)
     grids = make_grids(schema, outcomes)
-    shares = _share_budget(grids, outcomes, mechanism)
+    shares, unasked = _share_budget(grids, outcomes, mechanism), not _is_asked(outcomes, mechanism)
 
     def made(scale: float) -> StructuredPlan:
-        return at_scale(mechanism, schema, grids, outcomes, persons, shares, scale)
+        return at_scale(mechanism, schema, grids, outcomes, persons, shares, scale, unasked)
 
     scale = smallest_scale(lambda s: made(s).events, privacy.epsilon, privacy.delta)
     found = made(scale)
@@ -256,15 +269,20 @@ def _share_budget(
     return replace(shares, moments=shares.moments - rest, pairs=shares.pairs + rest)
 
 
-def make_grids(schema: Schema, outcomes: Sequence[Drawn] = ()) -> list[Grid]:
-    """The cells of each covariate: of every column but outcomes and durations' events."""
-    return [make_grid(column) for column in list_covariates(schema, outcomes)]
+def make_grids(schema: Schema, outcomes: Sequence[Drawn] = (), fine: bool = False) -> list[Grid]:
+    """The cells of each covariate: of every column but outcomes and durations' events.
+
+    Args:
+        fine: bins that are too wide for their values to be counted have parts.
+    """
+    grids = [make_grid(column) for column in list_covariates(schema, outcomes)]
+    return [part(grid) for grid in grids] if fine else grids
 
 
-def list_counted(schema: Schema, outcomes: Sequence[Drawn]) -> list[Grid]:
+def list_counted(schema: Schema, outcomes: Sequence[Drawn], fine: bool = False) -> list[Grid]:
     """The cells of all columns that have some: covariates, then outcomes but durations."""
     drawn = [make_grid(schema[outcome.column]) for outcome in outcomes if not outcome.lasting]
-    return [*make_grids(schema, outcomes), *drawn]
+    return [*make_grids(schema, outcomes, fine), *drawn]
 
 
 def list_given(schema: Schema, outcomes: Sequence[Drawn], index: int) -> list[Grid]:
@@ -325,12 +343,13 @@ def at_scale(
     persons: int,
     shares: Shares,
     scale: float,
+    unasked: bool = False,
 ) -> StructuredPlan:
     """The plan whose releases together are as one Gaussian of noise multiplier ``scale``; its ε is
     left open.
 
     Args:
-        grids: of :func:`make_grids`.
+        grids: of :func:`make_grids`; unasked: nobody asks of an outcome.
     """
     rows = schema.max_rows_per_person
     # Where pairs are counted, levels have no scores.
@@ -339,7 +358,20 @@ def at_scale(
     radius = math.sqrt(told + 1) + _ROOM
     if shares.pairs and not told:
         shares = replace(shares, pairs=shares.pairs + shares.moments, moments=0.0)
-    counted, durations = list_counted(schema, outcomes), len(list_durations(schema))
+    durations, fine, most = len(list_durations(schema)), False, GROUPS
+    own = scale / math.sqrt(shares.margins)
+    margins = measure_margins(own, list_counted(schema, outcomes), durations, rows)
+    pairs = None
+    if shares.pairs:
+        among = scale / math.sqrt(shares.pairs)
+        pairs = measure_pairs(among, grids, rows)
+        # Public: of n and the noise alone.
+        fine = unasked and share_error(margins.sd, persons * rows) < _FINE
+        if fine:
+            most = choose_groups(share_error(pairs.sd, persons * rows))
+            parted = list_counted(schema, outcomes, fine)
+            margins = measure_margins(own, parted, durations, rows)
+            pairs = measure_pairs(among, parted[: len(grids)], rows, most, fine)
     size = most_scores(schema, outcomes)
     return StructuredPlan(
         persons=persons,
@@ -349,7 +381,7 @@ def at_scale(
         covariates=tuple(grid.column.name for grid in grids),
         outcomes=outcomes,
         radius=radius,
-        margins=measure_margins(scale / math.sqrt(shares.margins), counted, durations, rows),
+        margins=margins,
         moments=measure_moments(scale / math.sqrt(shares.moments), radius, told, rows)
         if shares.moments
         else None,
@@ -358,7 +390,9 @@ def at_scale(
             for i, share in enumerate(shares.rounds)
             if (there := sum(i < _count_rounds(o, outcomes, len(shares.rounds)) for o in outcomes))
         ),
-        pairs=measure_pairs(scale / math.sqrt(shares.pairs), grids, rows) if shares.pairs else None,
+        pairs=pairs,
+        fine=fine,
+        groups=most,
     )
 
 

@@ -286,12 +286,13 @@ def fit(
         coded: columns of n·k rows, the k of a person one after the other; present: (n·k,).
         match: how an outcome's θ is found, if not by :func:`match_outcome`.
     """
-    grids = make_grids(schema, plan.outcomes)
-    counted, durations = list_counted(schema, plan.outcomes), list_durations(schema)
+    grids = make_grids(schema, plan.outcomes, plan.fine)
+    counted, durations = list_counted(schema, plan.outcomes, plan.fine), list_durations(schema)
     counts = release_margins(
         counted, durations, coded, present, plan.persons * plan.rows, plan.margins, noise
     )
-    find = fit_population if plan.pairs is None else partial(fit_classes, pairs=plan.pairs)
+    of_classes = partial(fit_classes, pairs=plan.pairs, fine=plan.fine, most=plan.groups)
+    find = fit_population if plan.pairs is None else of_classes
     population = find(
         grids,
         counts.cells[: len(grids)],

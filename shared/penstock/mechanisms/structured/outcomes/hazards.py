@@ -107,7 +107,12 @@ def _read_times(levels: Sequence[Array], sd: float) -> Array:
     weights = np.array([1 / len(level) for level in levels])
     total = float(weights @ [level.sum() for level in levels] / weights.sum())
     rows = max(total, 1.0)
-    known = [Blocks(level, len(counts), sd, rows) for level in wide if len(level) > 1]
+    places = np.arange(len(counts))
+    known = [
+        Blocks(level, places * len(level) // len(counts), sd, rows)
+        for level in wide
+        if len(level) > 1
+    ]
     return np.asarray(estimate_density(counts, sd, rows, known) * rows)
 
 

@@ -44,7 +44,7 @@ def test_groups_are_runs_of_cells_of_about_as_many_rows(column: Column, alike: f
     found = Groups.make(grid, shares)
     assert np.all(np.diff(found.of) >= 0)
     assert found.of[0] == 0
-    assert found.count == found.of[-1] + 1 <= most_groups(grid)
+    assert found.count == found.of[-1] + 1 <= most_groups(grid, 12, fine=False)
     assert np.allclose(found.add_up(found.within), 1, atol=1e-6)
     whole = found.add_up(shares)
     assert whole.sum() == pytest.approx(1)

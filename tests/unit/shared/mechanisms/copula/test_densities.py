@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from penstock.mechanisms.copula.densities import Blocks, Known, estimate_density
+from penstock.mechanisms.copula.densities import Blocks, Known, Reference, estimate_density
 
 
 def test_exact_counts_stay() -> None:
@@ -40,8 +40,26 @@ def test_counts_of_wider_cells_halve_the_error_of_who_lies_below() -> None:
         wide = [counts.reshape(w, -1).sum(axis=1) + rng.normal(size=w) * 20 for w in (4, 16)]
         noisy = counts + rng.normal(size=32) * 20
         for known in errors:
-            blocks = [Blocks(w, 32, 20.0, 3000) for w in wide] if known else []
+            blocks = (
+                [Blocks(w, np.arange(32) * len(w) // 32, 20.0, 3000) for w in wide] if known else []
+            )
             share = estimate_density(noisy, 20.0, 3000, blocks)
             errors[known].append(np.cumsum(share - counts / 3000)[:-1])
     sizes = {known: np.sqrt(np.mean(np.square(each))) for known, each in errors.items()}
     assert sizes[True] < 0.75 * sizes[False]
+
+
+def test_a_count_that_is_the_sum_of_others_has_the_noise_of_all() -> None:
+    rng, truth = np.random.default_rng(3), np.full(32, 1 / 32)
+    level, apart = Reference(truth, 10.0), np.where(np.arange(32) < 16, 1, 25)
+    errors = {True: [], False: []}
+    for _ in range(40):
+        counts = rng.multinomial(4000, truth) + rng.normal(size=32) * 10 * np.sqrt(apart)
+        for told in errors:
+            joined = apart if told else None
+            share = estimate_density(counts, 10.0, 4000, reference=level, joined=joined)
+            errors[told].append(share - truth)
+    sizes = {told: np.sqrt(np.mean(np.square(each))) for told, each in errors.items()}
+    assert sizes[True] < 0.75 * sizes[False]
+    alone = estimate_density(counts, 10.0, 4000, joined=np.ones(32))
+    assert np.array_equal(alone, estimate_density(counts, 10.0, 4000))

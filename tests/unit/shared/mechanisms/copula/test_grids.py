@@ -6,10 +6,14 @@ from scipy.special import ndtri
 from scipy.stats import lognorm
 
 from penstock.mechanisms.copula.grids import (
+    PARTS,
+    divide,
     draw_values,
     list_coarse,
+    list_ends,
     make_grid,
     middle_of,
+    part,
     place_of,
     read_within,
     value_of,
@@ -209,3 +213,51 @@ def test_only_numbers_of_few_values_are_counted_by_value() -> None:
         read_within(make_grid(Column("age", "integer", 0, 60)), np.ones(1), np.zeros(0), 1, 1)
         is None
     )
+
+
+NUMBERS = [column for column in COLUMNS if not column.levels]
+
+
+@pytest.mark.parametrize("column", NUMBERS, ids=lambda c: c.name)
+def test_a_value_or_a_part_is_counted_in_the_bin_that_it_is_in(column: Column) -> None:
+    grid, values = part(make_grid(column)), values_of(column)
+    if grid.steps:
+        assert not len(grid.homes)
+        return
+    assert len(list_ends(grid)) == len(grid.homes) + 1
+    assert np.all(np.diff(list_ends(grid)) > 0)
+    assert np.all(np.diff(grid.homes) >= 0)
+    within = value_of(grid, values)
+    outside = np.isnan(values) | (values == column.spike)
+    assert np.array_equal(within == len(grid.homes), outside)
+    places = place_of(grid, values[~outside])
+    assert np.array_equal(grid.bins[grid.homes[within[~outside]]], places)
+
+
+def test_parts_are_of_bins_that_have_too_many_values_and_of_no_others() -> None:
+    for column in NUMBERS:
+        grid = make_grid(column)
+        few = grid.steps or len(grid.homes) > 0
+        assert (part(grid) is grid) == few
+        assert few or np.bincount(part(grid).homes).max() == PARTS
+
+
+@pytest.mark.parametrize("column", NUMBERS, ids=lambda c: c.name)
+@pytest.mark.parametrize("each", [1, 3])
+def test_a_column_in_other_cells_gives_values_back(column: Column, each: int) -> None:
+    coarse, values = part(make_grid(column)), values_of(column)
+    if coarse.steps:
+        return
+    bins = np.flatnonzero(np.append(True, np.diff(coarse.homes) > 0))
+    starts = np.union1d(bins, np.arange(0, len(coarse.homes), each))
+    grid = divide(coarse, starts)
+    assert grid.count == coarse.count + len(starts) - len(bins) > coarse.count
+    assert grid.count - len(grid.bins) == coarse.count - len(coarse.bins)
+    counts = np.bincount(place_of(grid, values), minlength=grid.count)
+    drawn = draw_values(grid, counts / counts.sum(), EVEN)
+    again = np.bincount(place_of(grid, drawn), minlength=grid.count) / len(drawn)
+    # A value that is drawn in a cell may be its neighbour's spike.
+    assert np.abs(again - counts / counts.sum()).sum() < 0.01 + 0.05 * (column.spike is not None)
+    # Whoever was in one bin is in one of its cells.
+    own = middle_of(grid)[place_of(grid, values)]
+    assert np.array_equal(place_of(coarse, own), place_of(coarse, values))

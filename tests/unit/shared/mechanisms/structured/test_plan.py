@@ -38,6 +38,45 @@ def test_settings_out_of_their_bounds_are_refused(wrong: dict[str, object]) -> N
         Structured(**wrong)  # type: ignore[arg-type]
 
 
+LARGE = Schema((Column("x", "continuous", lower=0, upper=9), AGE, SEX))
+
+
+@pytest.mark.parametrize(
+    ("persons", "epsilon", "fine", "groups"),
+    [
+        (1_000, 1.0, False, 12),
+        (9_000, 0.5, True, 12),
+        (9_000, 1.0, True, 16),
+        (9_000, 8.0, True, 24),
+    ],
+)
+def test_bins_are_divided_where_the_noise_is_small_beside_the_rows(
+    persons: int, epsilon: float, fine: bool, groups: int
+) -> None:
+    """By public numbers alone; parts of a number without a grid are then counted, at a quarter."""
+    made = plan(Structured(), LARGE, persons, PrivacyRequest(epsilon, 1e-5))
+    assert (made.fine, made.groups) == (fine, groups)
+    assert made.margins.squared == Fraction(3 + 1) + Fraction(1 + fine, 4)
+    assert made.margins.size == 32 + 32 + 2 + 83 + 1 + 1024 * fine
+    assert made.pairs is not None
+    [x, age, sex] = [min(32 + 992 * fine, groups + 3), min(32 + 51 * fine, groups + 3), 2]
+    assert made.pairs.size == x * age + x * sex + age * sex
+    assert made.of_tables() == made
+
+
+def test_bins_are_not_divided_where_somebody_asks() -> None:
+    towns = Column("town", "categorical", levels=tuple("abcdefghijklmn"))
+    schema, asked = Schema((*OUTCOME, AGE, SEX, towns)), Estimand("e", "cox", "t", "age")
+    for estimands, effects in (((asked,), ()), ((), ("t ~ age",))):
+        settings = Structured(planted=2, effects=effects)
+        made = plan(settings, schema, 50_000, PrivacyRequest(8.0, 1e-5), estimands)
+        assert made.pairs is not None
+        assert (made.fine, made.groups) == (False, 12)
+    made = plan(Structured(most_rows=5_000), schema, 50_000, PrivacyRequest(8.0, 1e-5))
+    assert made.fine
+    assert made.of_tables().groups == made.groups == 24
+
+
 @pytest.mark.parametrize("refits", [3, 19])
 def test_refits_are_so_many_for_each_fit(refits: int) -> None:
     with pytest.raises(InvalidInput, match=rf"refits.*multiple of per_fit = 2.*{refits + 1}"):

@@ -1,0 +1,87 @@
+"""A number's bins, divided where its rows are.
+
+Even bins between public bounds say little of a number of which most lies in a few of them: of
+diamonds between 0 and 59 mm long nine in ten are in three. What their values, or parts, were
+counted as, with more noise, divides them: into as many cells as stand out of the noise, so that a
+thin bin stays one. The cells' density is bent as little from what the bins alone say as all counts
+allow (:mod:`~penstock.mechanisms.copula.densities`). Post-processing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.copula.densities import Blocks, Reference, estimate_density
+from penstock.mechanisms.copula.grids import (
+    MOST_DIVIDED,
+    Grid,
+    divide,
+    read_within,
+    spread_within,
+)
+from penstock.mechanisms.copula.population import TWICE, read_shares
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+_STANDS = 3.0
+"""Sds of noise that a cell's rows are, at least."""
+
+_STIFFNESS = 10.0
+"""Of bends away from what bins say. Frozen with the one before on tables of the comparison."""
+
+
+def divide_bins(
+    grid: Grid, counts: Array, values: Array, sd: float, rows: float
+) -> tuple[Grid, Array]:
+    r"""A column in cells as fine as its counts say, and their shares.
+
+    A bin of B rows, of which K values are counted with noise of s each, is divided into m cells of
+    as many values each, :math:`B / m ≥ 3 s \sqrt{K / m}`.
+
+    Args:
+        counts: (cells,) noisy, sd: of their noise; values: of the grid's values or parts, with
+            twice the noise, or none; rows: in all.
+    """
+    shares = read_shares(grid, counts, sd, rows)
+    if not len(values):
+        return grid, shares
+    bins, noise = shares[grid.bins], TWICE * sd
+    starts = _choose_starts(grid.homes, rows * bins, noise)
+    if len(starts) <= len(bins):
+        return grid, shares
+    of, joined = grid.homes[starts], np.diff(np.append(starts, len(values)))
+    within = read_within(grid, shares, values, noise, rows)
+    within = spread_within(grid, shares) if within is None else within
+    before, inner = bins[of] * np.add.reduceat(within, starts), float(bins.sum())
+    found = estimate_density(
+        np.add.reduceat(values, starts),
+        noise,
+        rows * inner,
+        [Blocks(counts[grid.bins], of, sd, rows * inner)],
+        Reference(before / before.sum(), _STIFFNESS),
+        joined,
+    )
+    fine = divide(grid, starts)
+    share = np.zeros(fine.count)
+    share[fine.bins] = inner * found
+    for own, was in ((fine.spike, grid.spike), (fine.missing, grid.missing)):
+        if own >= 0:
+            share[own] = shares[was]
+    return fine, share / share.sum()
+
+
+def _choose_starts(homes: Places, rows: Array, noise: float) -> Places:
+    """Of the values, in order, those with which cells begin.
+
+    Args:
+        homes: (values,) the bin of each; rows: (bins,) in each; noise: sd of a value's count.
+    """
+    each = np.bincount(homes, minlength=len(rows))
+    most = np.maximum(each, 1)
+    into = np.clip((rows / (_STANDS * max(noise, 1e-9))) ** 2 / most, 1, most)
+    into = np.floor(np.clip(into * min(1.0, MOST_DIVIDED / into.sum()), 1, most))
+    first = np.cumsum(each) - each
+    within = np.floor((np.arange(len(homes)) - first[homes]) * into[homes] / each[homes])
+    return np.flatnonzero(np.append(True, (np.diff(homes) > 0) | (np.diff(within) > 0)))

@@ -1,0 +1,105 @@
+"""Bins are divided where rows are, and as far as counts stand out of the noise."""
+
+import numpy as np
+import pytest
+
+from penstock.mechanisms.classes.divided_bins import _choose_starts, divide_bins
+from penstock.mechanisms.copula.grids import (
+    MOST_DIVIDED,
+    Grid,
+    make_grid,
+    part,
+    place_of,
+    value_of,
+)
+from penstock.schema import Column
+
+LENGTH = Column("length", "continuous", 0, 60, 2)
+"""5 891 values and more are not counted one by one; most of them lie in four bins."""
+
+WAITED = Column("waited", "integer", 0, 1000, spike=0, nullable=True)
+
+
+def count(
+    grid: Grid, values: np.ndarray, sd: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of cells, and of values or parts with twice the noise."""
+    cells = np.bincount(place_of(grid, values), minlength=grid.count)
+    within = np.bincount(value_of(grid, values), minlength=len(grid.homes) + 1)[:-1]
+    return cells + sd * rng.normal(size=len(cells)), within + 2 * sd * rng.normal(size=len(within))
+
+
+def lengths(rows: int, rng: np.random.Generator) -> np.ndarray:
+    two = np.where(rng.random(rows) < 0.4, rng.normal(4.3, 0.2, rows), rng.normal(6.5, 0.6, rows))
+    return LENGTH.snap(two)
+
+
+def waits(rows: int, rng: np.random.Generator) -> np.ndarray:
+    values = WAITED.snap(np.clip(rng.gamma(4.0, 8.0, rows), 0, 1000))
+    values[rng.random(rows) < 0.3] = 0.0
+    values[rng.random(rows) < 0.2] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(("column", "draw"), [(LENGTH, lengths), (WAITED, waits)])
+def test_cells_are_where_rows_are(column: Column, draw: object) -> None:
+    rng, rows = np.random.default_rng(1), 40_000
+    grid, values = part(make_grid(column)), draw(rows, rng)  # type: ignore[operator]
+    counts, within = count(grid, values, 10.0, rng)
+    fine, shares = divide_bins(grid, counts, within, 10.0, rows)
+    assert shares.sum() == pytest.approx(1)
+    assert shares.min() >= 0
+    assert len(grid.edges) < len(fine.edges) <= MOST_DIVIDED + len(grid.edges)
+    # Bins that hold hardly anybody stay as they are.
+    assert np.array_equal(fine.edges[-8:-1], grid.edges[-8:-1])
+    truth = np.bincount(place_of(fine, values), minlength=fine.count) / rows
+    assert np.abs(shares - truth).sum() / 2 < 0.03
+    for own in (fine.spike, fine.missing):
+        if own >= 0:
+            assert abs(shares[own] - truth[own]) < 0.003
+
+
+def test_who_lies_below_a_value_in_a_bin_is_known() -> None:
+    """Which the bins alone say by the density of their neighbours."""
+    rng, rows = np.random.default_rng(2), 40_000
+    grid, values = part(make_grid(LENGTH)), lengths(rows, rng)
+    errors = {}
+    for told in (True, False):
+        counts, within = count(grid, values, 10.0, rng)
+        fine, shares = divide_bins(grid, counts, within if told else within[:0], 10.0, rows)
+        assert told or fine is grid
+        below, risen = np.linspace(3.5, 8.5, 101), np.append(0, np.cumsum(shares))
+        found = np.interp(below, fine.edges * 60.01 - 0.005, risen)
+        errors[told] = np.abs(found - (values[:, None] < below).mean(axis=0)).mean()
+    assert errors[True] < 0.1 * errors[False]
+
+
+@pytest.mark.parametrize("noise", [1e-12, 1.0, 30.0, 1e6])
+def test_cells_are_no_more_than_stand_out(noise: float) -> None:
+    homes = np.repeat(np.arange(32), np.random.default_rng(3).integers(1, 60, 32))
+    rows = 10_000.0 * np.random.default_rng(4).dirichlet(np.full(32, 0.1))
+    starts = _choose_starts(homes, rows, noise)
+    assert np.array_equal(starts, np.unique(starts))
+    assert starts[0] == 0
+    # Each bin has one at its first value.
+    assert set(np.flatnonzero(np.append(True, np.diff(homes) > 0))) <= set(starts)
+    cells, each = np.bincount(homes[starts], minlength=32), np.bincount(homes, minlength=32)
+    assert np.all(cells <= each)
+    assert len(starts) <= MOST_DIVIDED + 32
+    divided = cells > 1
+    assert np.all((rows / cells >= 3 * noise * np.sqrt(each / cells) - 1e-6)[divided])
+    assert divided.any() == (noise < 1e6)
+
+
+def test_without_noise_each_value_that_somebody_has_may_be_a_cell() -> None:
+    homes = np.repeat(np.arange(8), 40)
+    starts = _choose_starts(homes, np.where(np.arange(8) == 5, 0.0, 100.0), 0.0)
+    assert np.array_equal(starts, [at for at in range(320) if homes[at] != 5 or at == 200])
+
+
+def test_of_noise_alone_nothing_is_divided() -> None:
+    grid = part(make_grid(LENGTH))
+    values = LENGTH.snap(np.random.default_rng(5).uniform(0, 60, 2000))
+    counts, within = count(grid, values, 20.0, np.random.default_rng(6))
+    fine, _ = divide_bins(grid, counts, within, 20.0, 2000)
+    assert fine is grid
