@@ -28,6 +28,9 @@ Places = NDArray[np.intp]
 _STANDS = 3.0
 """Sds of noise that a cell's rows are, at least."""
 
+_LEAST = 1e-9
+"""Share of a cell: none is without any."""
+
 _STIFFNESS = 10.0
 """Of bends away from what bins say. Frozen with the one before on tables of the comparison."""
 
@@ -65,7 +68,7 @@ def divide_bins(
     )
     fine = divide(grid, starts)
     share = np.zeros(fine.count)
-    share[fine.bins] = inner * found
+    share[fine.bins] = inner * found + _LEAST
     for own, was in ((fine.spike, grid.spike), (fine.missing, grid.missing)):
         if own >= 0:
             share[own] = shares[was]

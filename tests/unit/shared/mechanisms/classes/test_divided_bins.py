@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.classes.divided_bins import _choose_starts, divide_bins
+from penstock.mechanisms.classes.pair_counts import Groups
 from penstock.mechanisms.copula.grids import (
     MOST_DIVIDED,
     Grid,
@@ -48,7 +49,6 @@ def test_cells_are_where_rows_are(column: Column, draw: object) -> None:
     counts, within = count(grid, values, 10.0, rng)
     fine, shares = divide_bins(grid, counts, within, 10.0, rows)
     assert shares.sum() == pytest.approx(1)
-    assert shares.min() >= 0
     assert len(grid.edges) < len(fine.edges) <= MOST_DIVIDED + len(grid.edges)
     # Bins that hold hardly anybody stay as they are.
     assert np.array_equal(fine.edges[-8:-1], grid.edges[-8:-1])
@@ -103,3 +103,17 @@ def test_of_noise_alone_nothing_is_divided() -> None:
     counts, within = count(grid, values, 20.0, np.random.default_rng(6))
     fine, _ = divide_bins(grid, counts, within, 20.0, 2000)
     assert fine is grid
+
+
+def test_cells_of_one_value_can_be_joined_to_groups() -> None:
+    """Of a density that is nothing but there: all cells before the last have 1, or more by
+    rounding."""
+    grid, rng = part(make_grid(LENGTH)), np.random.default_rng(7)
+    for value in (0.0, 31.4, 60.0):
+        counts, within = count(grid, np.full(3_000, value), 0.01, rng)
+        fine, shares = divide_bins(grid, counts, within, 0.01, 3_000)
+        assert fine is not grid
+        assert shares.min() > 0
+        with np.errstate(invalid="raise"):
+            groups = Groups.make(fine, shares, 24)
+        assert groups.add_up(shares).max() > 0.99
