@@ -43,6 +43,7 @@ RESTS_ON = (
     *(f"tests/studies/private_utility_{name}.py" for name in ("tables", "releases")),
     *(f"tests/studies/foreign_{name}.py" for name in ("generators", "peers", "real", "tables")),
     "tests/studies/foreign_smartnoise.py",
+    "tests/studies/large_tables.py",
     "tests/studies/packaged_tables.py",
 )
 
