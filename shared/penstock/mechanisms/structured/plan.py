@@ -368,7 +368,7 @@ def at_scale(
         # Public: of n and the noise alone.
         fine = unasked and share_error(margins.sd, persons * rows) < _FINE
         if fine:
-            most = choose_groups(share_error(pairs.sd, persons * rows))
+            most = choose_groups(pairs.sd, persons * rows)
             parted = list_counted(schema, outcomes, fine)
             margins = measure_margins(own, parted, durations, rows)
             pairs = measure_pairs(among, parted[: len(grids)], rows, most, fine)

@@ -48,6 +48,8 @@ LARGE = Schema((Column("x", "continuous", lower=0, upper=9), AGE, SEX))
         (9_000, 0.5, True, 12),
         (9_000, 1.0, True, 16),
         (9_000, 8.0, True, 24),
+        (5_700, 30.0, True, 16),
+        (2_500, 30.0, True, 12),
     ],
 )
 def test_bins_are_divided_where_the_noise_is_small_beside_the_rows(
