@@ -3,8 +3,9 @@
 `diamonds` (ggplot2) lost the first comparison, and how bins of numbers are divided was chosen on
 it, too. On the other five nothing was: they are all that have at least 19,000 rows and both levels
 and numbers, but for `HI` (Ecdat), on which prices were chosen, `DoctorContacts` (Ecdat), which is
-`randhie`, tables of one question (`Vocab`, `rwm`, `InstEval`) and of genes. Bounds are those of
-help pages, or round numbers about what is there; a row is a person.
+`randhie`, `InstEval` (lme4), which has thousands of levels, tables of four columns (`Vocab`, `rwm`)
+and of genes. Bounds are those of help pages, or round numbers about what is there; a row is a
+person.
 """
 
 from __future__ import annotations

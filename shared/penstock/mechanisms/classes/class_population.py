@@ -26,7 +26,7 @@ from penstock.mechanisms.classes.even_draws import (
     spread_inside,
 )
 from penstock.mechanisms.classes.mixture import Mixture, Moments, Told, fit_mixture
-from penstock.mechanisms.classes.pair_counts import GROUPS, Groups, release_pairs, share_error
+from penstock.mechanisms.classes.pair_counts import Groups, release_pairs, share_error
 from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
 from penstock.mechanisms.copula.grids import Cells, Grid, read_within
 from penstock.mechanisms.copula.population import (
@@ -134,8 +134,8 @@ def fit_classes(
     asked: Collection[str],
     noise: NoiseSource,
     pairs: WholeSum | None,
-    fine: bool = False,
-    most: int = GROUPS,
+    fine: bool,
+    most: int,
 ) -> ClassPopulation:
     """Release moments and pairs of rows whose counts are released, and make persons like them.
 

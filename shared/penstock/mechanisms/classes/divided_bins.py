@@ -25,14 +25,12 @@ from penstock.mechanisms.copula.population import TWICE, read_shares
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-_STANDS = 3.0
-"""Sds of noise that a cell's rows are, at least."""
+_STANDS, _STIFFNESS = 3.0, 10.0
+"""How many sds of noise a cell's rows are, at least; and λ of bends away from what bins say. Frozen
+on tables that the study of whole tables (`private-utility`) names."""
 
 _LEAST = 1e-9
-"""Share of a cell: none is without any."""
-
-_STIFFNESS = 10.0
-"""Of bends away from what bins say. Frozen with the one before on tables of the comparison."""
+"""Share of every cell, at least: one without any would make sums of shares exceed 1 by rounding."""
 
 
 def divide_bins(

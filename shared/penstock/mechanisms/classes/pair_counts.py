@@ -33,8 +33,9 @@ GROUPS = 12
 """Of a number's bins, at most; its spike parts one of them, and is one, as is what is missing."""
 
 _FINER = ((1e-3, 24), (2e-3, 16))
-"""Errors of a count, as a share of the rows, below which there are more groups of bins: a table of
-these is nearer then than what noise takes. Frozen on tables of the comparison."""
+"""Error of a pair's count, as a share of the rows, and how many groups there are below it: finer
+groups are then nearer to the rows, although each count has as much noise. Frozen on tables that the
+study of whole tables (`private-utility`) names."""
 
 _IN_A_CELL = 10
 """Rows in each cell of a table of two numbers, on average, that so many groups leave: of 1,600 rows

@@ -29,8 +29,8 @@ VALUES = 4096
 many rows that have the same value a bin does not say which."""
 
 PARTS = 32
-"""Of an even bin of a number that has more values: they are counted instead, where a plan says
-so."""
+"""Of each even bin, of a number that has more than :data:`VALUES` values. They are counted in place
+of values, where a plan says so."""
 
 MOST_DIVIDED = 384
 """Cells into which all bins of a number are divided, about: its density takes their cube."""

@@ -83,10 +83,8 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
     Args:
         schema: of what is fitted; columns: that rows have, if these are more.
     """
-    grids, score = (
-        list_counted(schema, plan.outcomes, plan.fine),
-        most_scores(schema, plan.outcomes),
-    )
+    grids = list_counted(schema, plan.outcomes, plan.fine)
+    score = most_scores(schema, plan.outcomes)
     design = max((most_columns(grids, o.extras, o.twice) for o in plan.outcomes), default=0)
     if plan.pairs is None:
         width = max(design, most_columns(grids)) + sum(grid.latents for grid in grids)
