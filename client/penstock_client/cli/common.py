@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from penstock.base.documents import Json
 from penstock.base.errors import GateUnavailable, InvalidInput, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
-from penstock.wire.calls import connect, explain_failure
+from penstock.wire.calls import connect, explain_failure, listens
 from penstock_client.ledger.decisions import Who
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings, read_settings
@@ -47,7 +47,7 @@ def call_steward(paths: SitePaths, method: str, request: Message) -> Message:
     Raises:
         GateUnavailable: the gate does not run; Refused: it says no.
     """
-    if not paths.steward_socket.exists():
+    if not listens(paths.steward_socket):
         raise GateUnavailable(
             "the gate does not run", value=paths.root, remedy="`penstock site start` it"
         )

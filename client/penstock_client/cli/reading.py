@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.base.documents import Json
 from penstock.base.errors import GateUnavailable
+from penstock.wire.calls import listens
 from penstock_client.cli.common import call_document
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import verify_records
@@ -20,12 +21,12 @@ def read_ledger(paths: SitePaths) -> tuple[Json, State]:
         LedgerCorrupt: naming the first record that fails.
     """
     public = paths.gate_public()
-    if paths.steward_socket.exists():
+    if listens(paths.steward_socket):
         try:
             export: Json = call_document(paths, "Ledger")["export"]
             return export, verify_records(read_records(export), public)
         except GateUnavailable:
-            pass  # A socket left behind by a killed gate.
+            pass  # It ended meanwhile.
     database = Database(paths.database, read_only=True)
     try:
         ledger = Ledger(database, None)

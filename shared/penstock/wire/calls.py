@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket as sockets
 from pathlib import Path
 
 import grpc
@@ -14,6 +15,22 @@ from penstock.wire.messages import CODES, explain
 def connect(socket: Path) -> grpc.Channel:
     """A channel to a gate's Unix socket; nothing is sent yet."""
     return grpc.insecure_channel(f"unix:{socket}", options=[("grpc.enable_http_proxy", 0)])
+
+
+def listens(socket: Path) -> bool:
+    """Whether a process holds a Unix socket: one that was killed leaves its file behind.
+
+    True also where this is not ours to know: the call that follows says why it fails.
+    """
+    with sockets.socket(sockets.AF_UNIX) as probe:
+        probe.setblocking(False)  # A full queue of callers is an answer too.
+        try:
+            probe.connect(str(socket))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            return True
+    return True
 
 
 def explain_failure(error: grpc.RpcError) -> GateUnavailable | Refused:
