@@ -134,6 +134,7 @@ def fit_classes(
     asked: Collection[str],
     noise: NoiseSource,
     pairs: WholeSum | None,
+    stiffnesses: Sequence[float],
     fine: bool,
     most: int,
 ) -> ClassPopulation:
@@ -141,14 +142,19 @@ def fit_classes(
 
     Args: as :func:`~penstock.mechanisms.copula.population.fit_population` has them.
         pairs: of :func:`~penstock.mechanisms.classes.pair_counts.measure_pairs`.
+        stiffnesses: of single columns' densities, as
+            :func:`~penstock.mechanisms.copula.densities.estimate_density` has them.
         fine: bins of numbers are divided where rows are; most: groups of a number's bins.
     """
     if fine:
-        every = zip(grids, counts, values, strict=True)
-        divided = [divide_bins(*each, sd, count) for each in every]
+        divided = [
+            divide_bins(*each, sd, count, stiffnesses)
+            for each in zip(grids, counts, values, strict=True)
+        ]
         grids, shares = [grid for grid, _ in divided], [share for _, share in divided]
     else:
-        shares = [read_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
+        every = zip(grids, counts, strict=True)
+        shares = [read_shares(*each, sd, count, stiffnesses=stiffnesses) for each in every]
     groups = [Groups.make(grid, share, most) for grid, share in zip(grids, shares, strict=True)]
     ordered = [j for j, grid in enumerate(grids) if grid.ordered]
     score = Scores.of([grids[j] for j in ordered], [shares[j] for j in ordered], asked, radius)

@@ -18,6 +18,7 @@ from scipy.special import ndtr, ndtri
 from penstock.schema import NUMBER_KINDS, Coded, Column, Schema
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Places = NDArray[np.intp]
 
 BINS, STEPS = 32, 64
@@ -401,8 +402,18 @@ class Cells:
 
 
 def read_within(grid: Grid, shares: Array, counts: Array, sd: float, rows: float) -> Array | None:
-    """(values,) the share of each value in its bin: of piles, as noisy counts of values say; of all
-    else, as the bins' density does. None where values were not counted, but parts or nothing.
+    """(values,) the share of each value in its bin, as :func:`shape_bins` has it. None where values
+    were not counted, but parts or nothing."""
+    if not len(counts) or not grid.valued:
+        return None
+    return shape_bins(grid, shares, counts, sd, rows)[0]
+
+
+def shape_bins(
+    grid: Grid, shares: Array, counts: Array, sd: float, rows: float
+) -> tuple[Array, Bools]:
+    """(values,) the share of each value, or part, in its bin: of piles, as noisy counts of them
+    say; of all else, as the bins' density does. And which are piles.
 
     Of piles S in one bin, of which the counts are f and the density would be d, each as a share of
     the bin's rows, the others have :math:`q = (1 - Σ_S f) / (1 - Σ_S d)` of what it says.
@@ -410,8 +421,6 @@ def read_within(grid: Grid, shares: Array, counts: Array, sd: float, rows: float
     Args:
         shares: (count,) of the cells; counts: (values,), and sd: of their noise; rows: in all.
     """
-    if not len(counts) or not grid.valued:
-        return None
     homes, dense = grid.homes, spread_within(grid, shares)
     there = np.maximum(rows * shares[grid.bins][homes], 1.0)
     expected = there * dense
@@ -425,7 +434,7 @@ def read_within(grid: Grid, shares: Array, counts: Array, sd: float, rows: float
 
     left = np.maximum(1 - add(found * piled), 0.0) / np.maximum(1 - add(dense * piled), 1e-9)
     within = np.where(piled, found, dense * left) + _LEAST_WITHIN
-    return np.asarray(within / add(within))
+    return np.asarray(within / add(within)), np.asarray(piled)
 
 
 def spread_within(grid: Grid, shares: Array) -> Array:

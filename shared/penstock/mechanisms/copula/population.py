@@ -21,7 +21,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
-from penstock.mechanisms.copula.densities import Known, Reference, estimate_density
+from penstock.mechanisms.copula.densities import STIFFNESS, Known, Reference, estimate_density
 from penstock.mechanisms.copula.grids import (
     Cells,
     Grid,
@@ -318,11 +318,12 @@ def read_shares(
     rows: float,
     known: Sequence[Known] = (),
     reference: Reference | None = None,
+    stiffnesses: Sequence[float] = (STIFFNESS,),
 ) -> Array:
     """Shares of a column's cells; a number's bins as a smooth density beside its own cells.
 
     Args:
-        reference: of the bins alone.
+        reference: of the bins alone; stiffnesses: as :func:`estimate_density` has them.
     """
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows
@@ -333,7 +334,9 @@ def read_shares(
     inner = max(1.0 - float(share.sum()), 0.02)
     bins = grid.bins
     beside = [k.without(share, apart, bins, inner) for k in known]
-    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner, beside, reference)
+    share[bins] = inner * estimate_density(
+        counts[bins], sd, rows * inner, beside, reference, stiffnesses=stiffnesses
+    )
     share = share + _FLOOR
     return np.asarray(share / share.sum())
 

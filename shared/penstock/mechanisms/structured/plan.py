@@ -34,6 +34,7 @@ from penstock.mechanisms.classes.pair_counts import (
     measure_pairs,
     share_error,
 )
+from penstock.mechanisms.copula.densities import STIFFNESS, STIFFNESSES
 from penstock.mechanisms.copula.grids import Grid, make_grid, part
 from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.released import Copied
@@ -118,6 +119,7 @@ class StructuredPlan:
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         rounds: each is one release for each outcome, the last ones for those that are asked about.
         pairs: the counts of each pair of covariates; None: these are of a copula.
+        stiffnesses: of columns' densities, where pairs are counted.
         fine: bins of numbers are divided where rows are, and parts of those that have too many
             values are counted; groups: of a number's bins, in pairs.
         moments: None, where no score is left: pairs hold all that levels have in common.
@@ -141,6 +143,7 @@ class StructuredPlan:
     effects: tuple[Effect, ...] = ()
     epsilon: float = math.inf
     pairs: WholeSum | None = None
+    stiffnesses: tuple[float, ...] = (STIFFNESS,)
     fine: bool = False
     groups: int = GROUPS
     per_fit: int = 1
@@ -391,6 +394,7 @@ def at_scale(
             if (there := sum(i < _count_rounds(o, outcomes, len(shares.rounds)) for o in outcomes))
         ),
         pairs=pairs,
+        stiffnesses=STIFFNESSES if unasked else (STIFFNESS,),
         fine=fine,
         groups=most,
     )

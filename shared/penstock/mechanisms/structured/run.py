@@ -291,7 +291,13 @@ def fit(
     counts = release_margins(
         counted, durations, coded, present, plan.persons * plan.rows, plan.margins, noise
     )
-    of_classes = partial(fit_classes, pairs=plan.pairs, fine=plan.fine, most=plan.groups)
+    of_classes = partial(
+        fit_classes,
+        pairs=plan.pairs,
+        stiffnesses=plan.stiffnesses,
+        fine=plan.fine,
+        most=plan.groups,
+    )
     find = fit_population if plan.pairs is None else of_classes
     population = find(
         grids,

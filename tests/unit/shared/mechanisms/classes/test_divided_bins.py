@@ -5,6 +5,7 @@ import pytest
 
 from penstock.mechanisms.classes.divided_bins import _choose_starts, divide_bins
 from penstock.mechanisms.classes.pair_counts import Groups
+from penstock.mechanisms.copula.densities import STIFFNESSES
 from penstock.mechanisms.copula.grids import (
     MOST_DIVIDED,
     Grid,
@@ -47,7 +48,7 @@ def test_cells_are_where_rows_are(column: Column, draw: object) -> None:
     rng, rows = np.random.default_rng(1), 40_000
     grid, values = part(make_grid(column)), draw(rows, rng)  # type: ignore[operator]
     counts, within = count(grid, values, 10.0, rng)
-    fine, shares = divide_bins(grid, counts, within, 10.0, rows)
+    fine, shares = divide_bins(grid, counts, within, 10.0, rows, STIFFNESSES)
     assert shares.sum() == pytest.approx(1)
     assert len(grid.edges) < len(fine.edges) <= MOST_DIVIDED + len(grid.edges)
     # Bins that hold hardly anybody stay as they are.
@@ -66,7 +67,8 @@ def test_who_lies_below_a_value_in_a_bin_is_known() -> None:
     errors = {}
     for told in (True, False):
         counts, within = count(grid, values, 10.0, rng)
-        fine, shares = divide_bins(grid, counts, within if told else within[:0], 10.0, rows)
+        heard = within if told else within[:0]
+        fine, shares = divide_bins(grid, counts, heard, 10.0, rows, STIFFNESSES)
         assert told or fine is grid
         below, risen = np.linspace(3.5, 8.5, 101), np.append(0, np.cumsum(shares))
         found = np.interp(below, fine.edges * 60.01 - 0.005, risen)
@@ -78,7 +80,7 @@ def test_who_lies_below_a_value_in_a_bin_is_known() -> None:
 def test_cells_are_no_more_than_stand_out(noise: float) -> None:
     homes = np.repeat(np.arange(32), np.random.default_rng(3).integers(1, 60, 32))
     rows = 10_000.0 * np.random.default_rng(4).dirichlet(np.full(32, 0.1))
-    starts = _choose_starts(homes, rows, noise)
+    starts = _choose_starts(homes, rows, noise, MOST_DIVIDED)
     assert np.array_equal(starts, np.unique(starts))
     assert starts[0] == 0
     # Each bin has one at its first value.
@@ -93,7 +95,7 @@ def test_cells_are_no_more_than_stand_out(noise: float) -> None:
 
 def test_without_noise_each_value_that_somebody_has_may_be_a_cell() -> None:
     homes = np.repeat(np.arange(8), 40)
-    starts = _choose_starts(homes, np.where(np.arange(8) == 5, 0.0, 100.0), 0.0)
+    starts = _choose_starts(homes, np.where(np.arange(8) == 5, 0.0, 100.0), 0.0, MOST_DIVIDED)
     assert np.array_equal(starts, [at for at in range(320) if homes[at] != 5 or at == 200])
 
 
@@ -101,7 +103,7 @@ def test_of_noise_alone_nothing_is_divided() -> None:
     grid = part(make_grid(LENGTH))
     values = LENGTH.snap(np.random.default_rng(5).uniform(0, 60, 2000))
     counts, within = count(grid, values, 20.0, np.random.default_rng(6))
-    fine, _ = divide_bins(grid, counts, within, 20.0, 2000)
+    fine, _ = divide_bins(grid, counts, within, 20.0, 2000, STIFFNESSES)
     assert fine is grid
 
 
@@ -111,9 +113,43 @@ def test_cells_of_one_value_can_be_joined_to_groups() -> None:
     grid, rng = part(make_grid(LENGTH)), np.random.default_rng(7)
     for value in (0.0, 31.4, 60.0):
         counts, within = count(grid, np.full(3_000, value), 0.01, rng)
-        fine, shares = divide_bins(grid, counts, within, 0.01, 3_000)
+        fine, shares = divide_bins(grid, counts, within, 0.01, 3_000, STIFFNESSES)
         assert fine is not grid
         assert shares.min() > 0
         with np.errstate(invalid="raise"):
             groups = Groups.make(fine, shares, 24)
         assert groups.add_up(shares).max() > 0.99
+
+
+SCHOOLED = Column("schooled", "continuous", 7, 18, 4)
+"""Years, of which most are whole; more than 100,000 values are not counted one by one."""
+
+
+def schooling(rows: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.choice([7.0, 10.0, 10.5, 11.0, 11.5, 18.0], rows, p=[0.1, 0.2, 0.4, 0.15, 0.1, 0.05])
+
+
+def test_a_pile_is_a_cell_of_its_own_in_a_bin_that_is_too_thin_to_be_divided() -> None:
+    rng, rows, sd = np.random.default_rng(8), 20_000, 50.0
+    grid, values = part(make_grid(SCHOOLED)), schooling(rows, rng)
+    counts, within = count(grid, values, sd, rng)
+    fine, shares = divide_bins(grid, counts, within, sd, rows, STIFFNESSES)
+    width = np.diff(fine.edges)
+    for value, there in zip(*np.unique(values, return_counts=True), strict=True):
+        cell = place_of(fine, np.array([value]))[0]
+        assert width[cell] == pytest.approx(1 / 1024, rel=0.05)
+        assert shares[cell] == pytest.approx(there / rows, abs=6 * sd / rows)
+    # Its bin is else as thin as it was: no cell has a pile by noise alone.
+    assert len(fine.edges) <= len(grid.edges) + 2 * 6 + 2
+
+
+def test_of_piles_no_more_are_cells_than_there_may_be() -> None:
+    """All parts of every third bin, which stand out of it, and no noise that would hide one."""
+    rng = np.random.default_rng(9)
+    grid = part(make_grid(LENGTH))
+    values = rng.integers(0, 400, len(grid.homes)) ** 2.0
+    counts = np.bincount(grid.homes, values, grid.count)
+    for sd in (1e-3, 10.0, 1e4):
+        fine, shares = divide_bins(grid, counts, values, sd, counts.sum(), STIFFNESSES)
+        assert fine.count <= grid.most
+        assert shares.sum() == pytest.approx(1)

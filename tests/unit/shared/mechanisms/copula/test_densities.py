@@ -2,7 +2,19 @@
 
 import numpy as np
 
-from penstock.mechanisms.copula.densities import Blocks, Known, Reference, estimate_density
+from penstock.mechanisms.copula.densities import (
+    STIFFNESS,
+    STIFFNESSES,
+    Blocks,
+    Known,
+    Reference,
+    estimate_density,
+)
+
+SLOPE = np.exp(-np.arange(48) / 12) / np.exp(-np.arange(48) / 12).sum()
+PILES = (
+    np.where(np.arange(48) % 8 == 3, 1.0, 0.02) / np.where(np.arange(48) % 8 == 3, 1.0, 0.02).sum()
+)
 
 
 def test_exact_counts_stay() -> None:
@@ -63,3 +75,24 @@ def test_a_count_that_is_the_sum_of_others_has_the_noise_of_all() -> None:
     assert sizes[True] < 0.75 * sizes[False]
     alone = estimate_density(counts, 10.0, 4000, joined=np.ones(32))
     assert np.array_equal(alone, estimate_density(counts, 10.0, 4000))
+
+
+def test_counts_choose_how_stiff_a_density_is() -> None:
+    """A slope is stiffer than piles are, and either is nearly as near as by its own λ."""
+    rng, sizes = np.random.default_rng(4), {}
+    for name, truth in {"slope": SLOPE, "piles": PILES}.items():
+        errors = {STIFFNESSES: [], **{(each,): [] for each in STIFFNESSES}}
+        for _ in range(30):
+            counts = rng.multinomial(5000, truth) + rng.normal(size=48) * 40
+            for each, found in errors.items():
+                found.append(estimate_density(counts, 40.0, 5000, stiffnesses=each) - truth)
+        sizes[name] = {each: np.sqrt(np.mean(np.square(e))) for each, e in errors.items()}
+    slope, piles = sizes["slope"], sizes["piles"]
+    assert slope[STIFFNESSES] < 1.05 * slope[18.0,] < 0.8 * slope[STIFFNESS,]
+    assert piles[STIFFNESSES] < 1.05 * piles[STIFFNESS,] < 0.8 * piles[18.0,]
+
+
+def test_the_first_of_several_stays_unless_a_later_one_is_clearly_better() -> None:
+    counts = 1000.0 * SLOPE + np.random.default_rng(5).normal(size=48) * 200
+    alone = estimate_density(counts, 200.0, 1000, stiffnesses=(18.0,))
+    assert np.array_equal(alone, estimate_density(counts, 200.0, 1000, stiffnesses=STIFFNESSES))
