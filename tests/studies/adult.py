@@ -18,7 +18,7 @@ from tests.studies.private_utility import (
     list_adult_jobs,
     list_adult_rows,
 )
-from tests.studies.private_utility_releases import Job, answer, store
+from tests.studies.private_utility_releases import Job, answer, read_answers
 from tests.studies.private_utility_tables import NAMES
 from tests.support.results import Row, write
 
@@ -27,9 +27,9 @@ def run() -> Path:
     """Runs what is not kept, and writes down all."""
     aim = [float(epsilon) for epsilon in os.environ.get("PENSTOCK_AIM", ".5,1,3").split(",")]
     flows = [Job(arm, e, 0) for arm in ("maf", "sliced-wasserstein") for e in EPSILONS]
-    jobs, known = [*list_adult_jobs(aim), *flows], store().read()
+    jobs, known = [*list_adult_jobs(aim), *flows], read_answers()
     over_runs(answer, [job for job in jobs if job.key not in known], "releases")
-    answers = store().read()
+    answers = read_answers()
     rows = list_adult_rows(answers, jobs)
     for epsilon in EPSILONS:
         for arm, own in collect_arms(answers, [j for j in jobs if j.epsilon == epsilon]).items():

@@ -35,9 +35,10 @@ class Store:
 
     Args:
         rests_on: files and folders of Python, from the root of the repository.
+        folder: where they are kept; `FOLDER`, which `make clean` removes, if not said.
     """
 
-    def __init__(self, study: str, rests_on: Sequence[str]) -> None:
+    def __init__(self, study: str, rests_on: Sequence[str], folder: Path | None = None) -> None:
         digest = hashlib.sha256()
         for name in rests_on:
             path = ROOT / name
@@ -45,7 +46,7 @@ class Store:
                 raise FileNotFoundError(path)
             for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
                 digest.update(read_code(file).encode())
-        self.path = FOLDER / f"{study}-{digest.hexdigest()[:12]}.jsonl"
+        self.path = (folder or FOLDER) / f"{study}-{digest.hexdigest()[:12]}.jsonl"
 
     def read(self) -> dict[str, Answer]:
         """All that there is."""

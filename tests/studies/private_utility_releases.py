@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from tests.studies.foreign_arms import seed_of
@@ -37,14 +38,19 @@ OURS: dict[str, Settings] = {
     "sliced-wasserstein": SlicedWasserstein(copies=1, refits=0),
 }
 DELTA, JUDGED = 1e-5, "class"
-RESTS_ON = (
-    *RELEASED,
-    *(f"shared/penstock/mechanisms/{name}" for name in ("flow", "maf", "sliced_wasserstein")),
+SLOW_PEERS = ("mst", "aim")
+SLOW_PEERS_REST_ON = (
+    "shared/penstock/schema",
     *(f"tests/studies/private_utility_{name}.py" for name in ("tables", "releases")),
     *(f"tests/studies/foreign_{name}.py" for name in ("generators", "peers", "real", "tables")),
     "tests/studies/foreign_smartnoise.py",
     "tests/studies/large_tables.py",
     "tests/studies/packaged_tables.py",
+)
+RESTS_ON = (
+    *RELEASED,
+    *(f"shared/penstock/mechanisms/{name}" for name in ("flow", "maf", "sliced_wasserstein")),
+    *(name for name in SLOW_PEERS_REST_ON if name not in RELEASED),
 )
 
 
@@ -65,8 +71,20 @@ class Job:
 
 
 @cache
-def store() -> Store:
+def store(arm: str = "structured") -> Store:
+    """Where an arm's answers are kept.
+
+    Those of MST and AIM take minutes to hours and rest on nothing that the package does but its
+    dictionaries, so they stay in the repository beside the studies' data.
+    """
+    if arm in SLOW_PEERS:
+        return Store("private-utility-peers", SLOW_PEERS_REST_ON, Path(__file__).parent / "data")
     return Store("private-utility", RESTS_ON)
+
+
+def read_answers() -> dict[str, Answer]:
+    """All that are kept, by the keys of their jobs."""
+    return store().read() | store(SLOW_PEERS[0]).read()
 
 
 def answer(job: Job) -> Answer:
@@ -80,7 +98,7 @@ def answer(job: Job) -> Answer:
     if others is not None:
         at = private.schema.names.index(JUDGED)
         found["AUC"] = classify(made, to_codes(others.rows, others.schema), at)
-    store().keep(job.key, found)
+    store(job.arm).keep(job.key, found)
     return found
 
 
