@@ -44,10 +44,12 @@ def strategy(bins: int) -> Array:
     return np.asarray(whole_strategy(bins) * UNIT)
 
 
+@cache
 def absolute(bins: int) -> Array:
     """``|W| = L Lᵀ``, (B, B): covariance of the noise at upper edges of bins, in units of sd²."""
     back = recovery(bins)
     squared: Array = back @ back.T
+    squared.setflags(write=False)
     return squared
 
 
