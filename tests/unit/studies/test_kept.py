@@ -41,3 +41,11 @@ def test_a_change_of_the_source_makes_them_stale_and_a_comment_does_not(source: 
 def test_a_source_that_is_not_there_is_told(source: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Store("study", ["rooms"])
+
+
+def test_answers_may_stay_in_a_folder_of_their_own(source: Path, tmp_path: Path) -> None:
+    store = Store("peers", ["room"], tmp_path / "data")
+    store.keep("a", {"x": 1.5})
+    assert store.path.parent == tmp_path / "data"
+    assert Store("peers", ["room"], tmp_path / "data").read() == {"a": {"x": 1.5}}
+    assert Store("peers", ["room"]).read() == {}

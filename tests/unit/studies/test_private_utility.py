@@ -13,7 +13,7 @@ from tests.studies.private_utility import (
     list_cell_rows,
     list_flow_rows,
 )
-from tests.studies.private_utility_releases import Job, bin_schema
+from tests.studies.private_utility_releases import Job, bin_schema, store
 from tests.studies.private_utility_tables import (
     NAMES,
     compare_margins,
@@ -80,6 +80,17 @@ def test_a_cell_is_judged_by_its_best_peer_and_not_without_mst() -> None:
     single = rows["rossi, n = 300, two-way, ε = 1 (peer: mst)"]
     assert (single.peer, single.holds) == (0.1, True)
     assert not list_cell_rows({k: v for k, v in answers.items() if "mst" not in k}, jobs)
+
+
+def test_slow_peers_answers_are_read_from_the_repository_and_may_lack_seconds() -> None:
+    kept = store("mst").path
+    assert (kept.parent.name, store("aim").path) == ("data", kept)
+    assert store("copula").path == store("structured").path != kept
+    jobs = [Job(arm, 1.0, i, "rossi", 300) for arm in ("structured", "mst") for i in range(2)]
+    answers = {job.key: dict.fromkeys((*NAMES, "seconds"), 1.0 + job.number) for job in jobs}
+    del answers[jobs[-1].key]["seconds"]
+    [seconds] = [row for row in list_cell_rows(answers, jobs) if row.what == SECONDS]
+    assert (seconds.ours, seconds.peer) == (1.5, 1.0)
 
 
 def test_new_cells_are_added_to_a_record_as_if_all_were_measured_at_once() -> None:
