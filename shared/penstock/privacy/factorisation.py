@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def strategy(bins: int) -> Array:
     return np.asarray(whole_strategy(bins) * UNIT)
 
 
-@cache
+@lru_cache(maxsize=2)  # B³ steps, and B² numbers: of a table's columns the last ones
 def absolute(bins: int) -> Array:
     """``|W| = L Lᵀ``, (B, B): covariance of the noise at upper edges of bins, in units of sd²."""
     back = recovery(bins)
