@@ -12,9 +12,9 @@ on the synthetic rows, on the rows that the site did not draw; beside it that of
 site's own. `structured` sees the numbers as they are, with the spike of the two capital columns at
 0; peers are given the 20 bins in which they are judged. MST and AIM are smartnoise-synth's, as
 `foreign_smartnoise.py` calls them; the copula is that of `foreign_peers.py`. Targets: one-way at
-most MST's, two- and three-way at most .9 of the best peer of the same run. PENSTOCK_SEEDS says how
-many draws (10); peers have PENSTOCK_PEER_SEEDS of them (3). AIM takes minutes to hours here and is
-run by `adult` alone.
+most MST's, two- and three-way at most .9 of the best peer. PENSTOCK_SEEDS says how many draws (10);
+peers have PENSTOCK_PEER_SEEDS of them (3). AIM takes minutes to hours here and is run by `adult`
+alone. What MST and AIM made is kept in the folder `data` and not made again.
 
 *Cells* are of the real tables of `foreign_real.py` (its Adult has nine columns) and of three
 generators of `foreign_generators.py`, with the dictionary that `site check` suggests: 300 rows,
@@ -29,7 +29,8 @@ three-way ones where there are at most 60. In a cell `structured` is *non-inferi
 is at most 1.1 times that of the best other arm, without an allowance for chance; its *rank* is 1
 where no arm is better, of `structured`, MST and the copula. PENSTOCK_CELL_SEEDS says how many
 releases `structured` and the copula have (20), PENSTOCK_CELL_PEER_SEEDS how many MST (3, at most 2
-above 2,000 rows). A cell without MST, which takes half a minute of each, is not judged.
+above 2,000 rows); fewer where it was not run so often. A cell without MST, which takes half a
+minute of each, is not judged.
 PENSTOCK_CELLS names the tables and sizes that are run, as "flchain", "2000" or "flchain+300,rossi".
 
 `maf` and `sliced-wasserstein`, which nobody made for margins, have PENSTOCK_CELL_FLOW_SEEDS

@@ -82,7 +82,7 @@ def test_a_cell_is_judged_by_its_best_peer_and_not_without_mst() -> None:
     assert not list_cell_rows({k: v for k, v in answers.items() if "mst" not in k}, jobs)
 
 
-def test_slow_peers_answers_are_read_from_the_repository_and_may_lack_seconds() -> None:
+def test_slow_peers_answers_stay_in_the_repository_and_may_lack_seconds() -> None:
     kept = store("mst").path
     assert (kept.parent.name, store("aim").path) == ("data", kept)
     assert store("copula").path == store("structured").path != kept
