@@ -20,12 +20,14 @@ import os
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
+from tests.studies.kept import FOLDER
 
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
@@ -169,8 +171,14 @@ def smartnoise(
     privacy: PrivacyRequest,
     copies: int,
     seed: int,
+    *,
+    alone: bool = False,
 ) -> list[Coded]:
-    """Tables of as many rows, of one fit, by smartnoise-synth in a process of its own.
+    """Tables of as many rows, of one fit, by smartnoise-synth in another process.
+
+    Args:
+        alone: in a process of its own, as a user meets it and a benchmark takes its time; else in
+            one that goes on with the next fit and keeps what it compiled: the same tables sooner.
 
     Raises:
         RuntimeError: it failed; says how.
@@ -189,21 +197,66 @@ def smartnoise(
             "rows": n * copies,
         }
         (folder / "asked.json").write_text(json.dumps(asked))
-        script = Path(__file__).with_name("foreign_smartnoise.py")
-        # Nothing of this environment may be imported in that one. AIM goes through sets of names,
-        # whose order is random unless it is seeded.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        run = subprocess.run(
-            [str(SMARTNOISE.absolute()), str(script), str(folder)],
-            env=environment | {"JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if run.returncode != 0:
-            raise RuntimeError(f"{arm}: {run.stderr[-2000:]}")
+        failed = _run_alone(folder) if alone else _run_with_others(folder)
+        if failed:
+            raise RuntimeError(f"{arm}: {failed[-2000:]}")
         drawn = pd.read_csv(folder / "made.csv")
     rng = np.random.default_rng([seed, 2])
     values = {b.column.name: b.values(drawn[b.column.name].to_numpy(np.intp), rng) for b in bins}
     parts = np.array_split(np.arange(n * copies), copies)
     return [{name: v[part] for name, v in values.items()} for part in parts]
+
+
+def _run_alone(folder: Path) -> str:
+    """Why the fit of that folder failed; empty where it did not."""
+    run = subprocess.run(
+        [*_SCRIPT, str(folder)], env=_environ(), capture_output=True, text=True, check=False
+    )
+    return "" if run.returncode == 0 else run.stderr or f"exit code {run.returncode}"
+
+
+def _run_with_others(folder: Path) -> str:
+    """The same, by the process that this one keeps for all of its fits."""
+    process = _start()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{folder}\n")
+    process.stdin.flush()
+    if not process.stdout.readline():
+        _start.cache_clear()
+        return f"its process ended, exit code {process.wait()}"
+    failed = folder / "failed.txt"
+    return failed.read_text() if failed.exists() else ""
+
+
+@cache
+def _start() -> subprocess.Popen[str]:
+    """It ends with this process, which its input comes from."""
+    compiled = {
+        "JAX_COMPILATION_CACHE_DIR": str(FOLDER.parent / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    return subprocess.Popen(
+        _SCRIPT,
+        env=_environ() | compiled,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+_SCRIPT = (
+    str(SMARTNOISE.absolute()),
+    str(Path(__file__).with_name("foreign_smartnoise.py").absolute()),
+)
+
+
+def _environ() -> dict[str, str]:
+    """Nothing of this environment may be imported in that one.
+
+    AIM goes through sets of names, whose order is random unless it is seeded.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return kept | {"JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"}

@@ -3,6 +3,10 @@
     python foreign_smartnoise.py FOLDER
 
 reads ``asked.json`` and ``codes.csv`` (whole numbers from 0 in each column), writes ``made.csv``.
+Without a folder it reads folders from its input, one on a line, and says of each on a line of its
+output that it is done; why one failed lies there in ``failed.txt``. Most of a fit's time goes into
+what JAX compiles, which such a process keeps; the tables are the same.
+
 Both are called below their preprocessing, so that nothing is learnt of the data without a charge:
 the domain is public, and all of ε and δ (AIM comes with δ = 1e-9) is the algorithm's. Both are of
 adding or removing one row; the number of rows is public. What is set otherwise than it comes:
@@ -16,14 +20,18 @@ adding or removing one row; the number of rows is public. What is set otherwise 
 import json
 import math
 import sys
+import traceback
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 from mbi import Dataset, Domain, LinearMeasurement
 from snsynth.aim import aim
 from snsynth.mst import mst
 from snsynth.utils import cdp_rho
+
+COMPILED = 50  # of so many tables what was compiled is held in memory
 
 
 class Mst(mst.MSTSynthesizer):
@@ -73,5 +81,21 @@ def main(folder):
     frame.to_csv(folder / "made.csv", index=False)
 
 
+def serve(folders):
+    answers, sys.stdout = sys.stdout, sys.stderr  # what the libraries print is no answer
+    for number, folder in enumerate(Path(line.rstrip("\n")) for line in folders):
+        try:
+            main(folder)
+        except Exception:
+            (folder / "failed.txt").write_text(traceback.format_exc())
+        answers.write("done\n")
+        answers.flush()
+        if number % COMPILED == COMPILED - 1:
+            jax.clear_caches()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]))
+    else:
+        serve(sys.stdin)

@@ -61,7 +61,7 @@ from tests.support.results import Row, read_rows, write
 
 EPSILONS = (0.5, 1.0, 3.0, 8.0)
 NEARER, NON_INFERIOR, SHARE = 0.9, 1.1, 0.9
-SMALL = 2000
+SMALL, FEW = 2000, 4
 JUDGED = ("structured", "copula", "mst")
 FLOWS, FLOWS_EPSILONS = ("maf", "sliced-wasserstein"), (1.0, 3.0)
 FLOWS_TABLES = (("gbsg2", 300), ("heart", 300), ("rotterdam", 2000), ("adult", 2000))
@@ -110,7 +110,7 @@ def list_cells() -> list[Cell]:
 
 
 def list_cell_jobs() -> list[Job]:
-    """Fast arms first, and one release of each cell by MST before its second one."""
+    """Fast arms first, and a few releases of each cell by MST before its further ones."""
     cells, seeds = list_cells(), _read_number("CELL_SEEDS", 20)
     jobs = [
         Job(arm, epsilon, number, name, n)
@@ -119,12 +119,12 @@ def list_cell_jobs() -> list[Job]:
         for number in range(seeds)
     ]
     if can_run_smartnoise():
-        most = _read_number("CELL_PEER_SEEDS", 3)
+        most = _read_number("CELL_PEER_SEEDS", 20)
         jobs += [
             Job("mst", epsilon, number, name, n)
-            for number in range(most)
+            for first in range(0, most, FEW)
             for name, n, epsilon in cells
-            if number < 2 or n <= SMALL
+            for number in range(first, min(first + FEW, most))
         ]
     return jobs
 
@@ -150,7 +150,7 @@ def run() -> Path:
     """Runs what is not kept, and writes down all."""
     jobs, known = list_jobs(), read_answers()
     missing = [job for job in jobs if job.key not in known]
-    over_runs(answer, missing, "releases", lambda job: 1.0 if job.arm != "mst" else 60.0)
+    over_runs(answer, missing, "releases", lambda job: 1.0 if job.arm != "mst" else 8.0)
     note = " ".join((__doc__ or "").split("\n\n", 1)[1].split())
     answers = read_answers()
     rows = [*list_adult_rows(answers, jobs), *list_cell_rows(answers, jobs)]
