@@ -28,17 +28,27 @@ may be off: a regression knows nothing of scores."""
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """Latents, and the moments by which they are seen."""
+
+    latents: Sequence[int]
+    moments: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Couplings:
     """Where the moments of two latents are.
 
     Attributes:
         within: (D, D) pairs of levels of one column: nobody chooses twice.
         numbers: latents of the numbers whose own moments were asked for, which come last.
+        levels: latents of levels, whose scores are these themselves.
         follows: (moments,) how far each goes with its own latent: a rare level hardly does.
     """
 
     within: Bools
     numbers: Sequence[int]
+    levels: Sequence[int]
     follows: Array
 
     @classmethod
@@ -51,17 +61,25 @@ class Couplings:
         """
         own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
         numbers = [next(i for i, j in enumerate(own) if grids[j] is grid) for grid in raw]
+        levels = [i for i, j in enumerate(own) if not grids[j].numeric]
         away = scores - scores.mean(axis=0)
         spread = np.sqrt(np.maximum((away**2).mean(axis=0), _LEAST_SPREAD**2))
         with_own = (away * latents[:, [*range(len(own)), *numbers]]).mean(axis=0) / spread
         within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
-        return cls(within, numbers, np.maximum(np.abs(with_own), _LEAST_SPREAD))
+        return cls(within, numbers, levels, np.maximum(np.abs(with_own), _LEAST_SPREAD))
 
-    def views(self) -> list[tuple[Sequence[int], Sequence[int], float]]:
-        """Latents, their moments, and how little these may say of a regression."""
+    def views(self) -> list[tuple[Side, Side, float]]:
+        """Pairs of latents, the moments of both, and how little these may say of a regression."""
         size = len(self.within)
-        last = range(size, len(self.follows))
-        return [(range(size), range(size), _MISFIT), (self.numbers, last, _NUMBERS_MISFIT)]
+        scores = Side(range(size), range(size))
+        numbers = Side(self.numbers, range(size, len(self.follows)))
+        levels = Side(self.levels, self.levels)
+        return [
+            (scores, scores, _MISFIT),
+            (numbers, numbers, _NUMBERS_MISFIT),
+            (numbers, levels, _NUMBERS_MISFIT),
+            (levels, numbers, _NUMBERS_MISFIT),
+        ]
 
 
 def match_correlation(
@@ -78,10 +96,11 @@ def match_correlation(
         found = _covariance(look(take_root(correlation)))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
         off, weight, noise = (np.zeros_like(start) for _ in range(3))
-        for latents, moments, misfit in couplings.views():
-            here, there = np.ix_(latents, latents), np.ix_(moments, moments)
-            each = spread[moments] * couplings.follows[moments]
-            size = np.outer(each, each)
+        each = spread * couplings.follows
+        for one, other, misfit in couplings.views():
+            here = np.ix_(one.latents, other.latents)
+            there = np.ix_(one.moments, other.moments)
+            size = np.outer(each[one.moments], each[other.moments])
             precision = 1 / ((error / size) ** 2 + misfit**2)
             off[here] += precision * (goal - found)[there] / size
             weight[here] += precision

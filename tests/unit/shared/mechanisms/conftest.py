@@ -1,5 +1,6 @@
 """A population of three covariates, as if released without noise."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,26 +46,31 @@ def make_rows(n: int, seed: int) -> Coded:
     return {"age": age, "nodes": COLUMNS[1].snap(nodes), "treated": (rng.random(n) < 0.5) * 1.0}
 
 
-@pytest.fixture(scope="session")
-def setting() -> Setting:
-    rows = make_rows(6000, 0)
-    there, grids = np.ones(6000, dtype=np.bool_), [make_grid(c) for c in COLUMNS]
+def make_population(rows: Coded, asked: Sequence[str]) -> Population:
+    n, grids = len(rows["age"]), [make_grid(c) for c in COLUMNS]
+    there = np.ones(n, dtype=np.bool_)
     counts = [c.astype(float) for c in count_cells(grids, rows, there)]
-    population = fit_population(
+    return fit_population(
         grids,
         counts,
         [np.zeros(0)] * len(grids),
         0.0,
-        6000.0,
+        float(n),
         rows,
         there,
         1,
         None,
         4.0,
         10,
-        ["nodes"],
+        asked,
         SeededNoise(0),
     )
+
+
+@pytest.fixture(scope="session")
+def setting() -> Setting:
+    rows = make_rows(6000, 0)
+    population = make_population(rows, ["nodes"])
     persons = population.draw(quasi_random(population.latents, 10))
     design = make_design(population.grids, persons, ["nodes", "treated"], ["age"])
     return Setting(rows, population, persons, design, design.see(persons))

@@ -1,7 +1,7 @@
 """Persons of a population are as the rows were, as far as two columns at a time can say."""
 
 import numpy as np
-from tests.unit.shared.mechanisms.conftest import Setting
+from tests.unit.shared.mechanisms.conftest import Setting, make_population, make_rows
 
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.copula.population import count_cells
@@ -23,6 +23,22 @@ def test_means_spreads_and_rank_correlations_return(setting: Setting) -> None:
         real = np.corrcoef(ranks(setting.rows[one]), ranks(setting.rows[other]))[0, 1]
         made = np.corrcoef(ranks(drawn[one]), ranks(drawn[other]))[0, 1]
         assert abs(made - real) < 0.05
+
+
+def test_a_level_goes_with_an_asked_number_as_a_regression_sees_it() -> None:
+    """As a therapy does that few with no nodes have, and no more of those with very many: its rank
+    correlation is twice what a straight line sees."""
+    rows, rng = make_rows(6000, 0), np.random.default_rng(1)
+    likely = np.where(rows["nodes"] == 0, 0.1, np.where(rows["nodes"] < 8, 0.6, 0.3))
+    rows["treated"] = (rng.random(6000) < likely) * 1.0
+    latents = np.random.default_rng(3).normal(size=(40_000, 3))
+    made = {}
+    for asked in ([], ["nodes"]):
+        drawn = make_population(rows, asked).draw(latents)
+        made[len(asked)] = np.corrcoef(drawn["nodes"], drawn["treated"])[0, 1]
+    real = np.corrcoef(rows["nodes"], rows["treated"])[0, 1]
+    assert made[0] > real + 0.1  # by ranks alone
+    assert abs(made[1] - real) < 0.03
 
 
 def test_who_is_absent_is_counted_nowhere() -> None:
