@@ -28,9 +28,9 @@ declared; durations and their events are those of the dictionary. Margins are as
 three-way ones where there are at most 60. In a cell `structured` is *non-inferior* where its mean
 is at most 1.1 times that of the best other arm, without an allowance for chance; its *rank* is 1
 where no arm is better, of `structured`, MST and the copula. PENSTOCK_CELL_SEEDS says how many
-releases `structured` and the copula have (20), PENSTOCK_CELL_PEER_SEEDS how many MST (3, at most 2
-above 2,000 rows); fewer where it was not run so often. A cell without MST, which takes half a
-minute of each, is not judged.
+releases `structured` and the copula have (20), PENSTOCK_CELL_PEER_SEEDS how many MST (20); fewer
+where it was not run so often. A cell without MST is not judged. What MST has compiled is kept from
+one fit to the next: a release takes 5 to 20 seconds so, and half a minute in a process of its own.
 PENSTOCK_CELLS names the tables and sizes that are run, as "flchain", "2000" or "flchain+300,rossi".
 
 `maf` and `sliced-wasserstein`, which nobody made for margins, have PENSTOCK_CELL_FLOW_SEEDS

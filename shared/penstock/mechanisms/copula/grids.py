@@ -10,6 +10,7 @@ one, given that it is none before it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,8 +99,10 @@ class Grid:
         return self.count + min(len(self.homes) - len(self.edges) + 1, MOST_DIVIDED)
 
 
+@lru_cache(maxsize=1024)
 def make_grid(column: Column) -> Grid:
-    """The cells of a covariate: any column but a duration or its event."""
+    """The cells of a covariate: any column but a duration or its event. They are made once: a plan
+    looks at them for every scale of noise that it tries."""
     first = int(column.nullable)
     if column.kind not in NUMBER_KINDS:
         levels = len(column.levels)
