@@ -8,7 +8,8 @@ tables by its defaults (10 copies, 20 refits of 10 fits, 12 planted runs) with t
 coefficients of one regression, a column of which nothing comes, an interaction, a survival and a
 mean or two; others are asked afterwards of the tables alone. Sites are pooled as the report and
 `analyse` do (REML, floored Hartung-Knapp, refits drawn together), in federations of 4, 8 and 12
-sites that share none.
+sites. Of one deal these share no site; the same sites are dealt again and again, so that shares
+hang less on who was dealt to whom.
 
 *Holds*: whether the 95 % interval holds the population's own answer; of unlike sites, the mean of
 what equally likely kinds of sites have. Answers that are marked `unsupported` or `attenuated`
@@ -21,20 +22,26 @@ imputation makes of one refit of each fit, and of the copies as if they were imp
 
 A cell is a question at one number of sites in one world. Its coverage is below .92 beyond chance
 where Holm's test over all cells says so at .05. Where sites are alike the floored interval holds
-more than 95 %, so that cells may lie above .96 there. Standard errors of means over cells are over
-worlds; those of other shares take answers of one federation as independent, and are too small. With
-a standard error above .005, or fewer than 500 federations in a cell, no target is said to be met.
+more than 95 %, so that cells may lie above .96 there; the test is of the first deal, of which
+federations are independent. Standard errors are of chance in these worlds: of who was drawn and of
+all noise; how worlds differ is told beside. With a standard error above .005, or fewer than
+500 federations of one deal in a cell, no target is said to be met.
+
+A standard error is found by parts: the variance of one deal is that of its blocks of 24 sites,
+which share none; what deals of the same sites differ by is taken from it, but for the share of it
+that so many deals leave.
 
 Runs are resumable; PENSTOCK_SEEDS says how many draws of 24 sites of each world (8; twice as many
-of the first two), PENSTOCK_ONLY which tables. A site takes about 8 seconds of a core, so that 2,000
-federations of four (1,000 of eight, 667 of twelve) are 18 core-hours of a world.
+of the first two), PENSTOCK_DEALS how often they are dealt (20), PENSTOCK_ONLY which tables. A site
+takes about 8 seconds of a core.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +50,7 @@ from scipy.stats import binom
 from tests.studies.coverage_cells import (
     BANK,
     KS,
+    SITE_SIZES,
     UNLIKENESS,
     WORLDS,
     Answer,
@@ -58,6 +66,7 @@ from tests.studies.coverage_cells import (
     read_world,
     store,
 )
+from tests.studies.foreign_arms import seed_of
 from tests.studies.lni import over_runs
 from tests.support.results import Row, write
 
@@ -72,6 +81,7 @@ from penstock.questions.grammar import Product
 from penstock.telling.marks import join_held, tell_doubts, tell_held
 
 LOW, HIGH, LEAST, UNDECLARED, WIDTH, NOTHING = 0.94, 0.96, 0.92, 0.93, 1.25, 0.07
+DEALS = int(os.environ.get("PENSTOCK_DEALS", "20"))
 ALONE = 1
 """Sites whose interval is one site's own."""
 SHARP, ENOUGH = 0.005, 500
@@ -90,6 +100,7 @@ class Found:
         imputed, naive: whether that by Rubin's rules does: of refits, and of copies.
         imputed_width: as ``width``.
         predicted: share of kinds of sites that the prediction interval holds; NaN of alike sites.
+        deal, block: how often the sites were dealt before, and which 24 of that deal.
     """
 
     world: World
@@ -107,6 +118,8 @@ class Found:
     width: float
     i2: float
     predicted: float
+    deal: int = 0
+    block: int = 0
 
     @property
     def answers(self) -> bool:
@@ -141,14 +154,28 @@ def judge_world(world: World, kept: Mapping[str, Answer]) -> Iterator[Found]:
     sites: dict[int, Site] = {}
     while (own := kept.get(Job(world, len(sites)).key)) is not None:
         sites[len(sites)] = read_site(own, list(asked.every))
-    for k in (ALONE, *KS):
-        if k == ALONE and world.unlike:
-            continue  # each has a truth of its own
-        for first in range(0, len(sites) - k + 1, k):
-            # Federations of one size share no site, and none lies across two draws.
-            if first // BANK == (first + k - 1) // BANK:
-                chosen = {str(i): sites[i] for i in range(first, first + k)}
-                yield from judge(world, asked, chosen, truth)
+    for deal in range(DEALS):
+        order = deal_sites(world, len(sites), deal)
+        # Of unlike sites each has a truth of its own.
+        for k in KS if deal or world.unlike else (ALONE, *KS):
+            for first in range(0, len(sites) - k + 1, k):
+                block = first // BANK
+                # No federation lies across two blocks.
+                if block == (first + k - 1) // BANK:
+                    chosen = {str(i): sites[i] for i in order[first : first + k]}
+                    for one in judge(world, asked, chosen, truth):
+                        yield replace(one, deal=deal, block=block)
+
+
+def deal_sites(world: World, count: int, deal: int) -> list[int]:
+    """The numbers of all sites in another order, in which those of one size follow each other as
+    they did; the first deal is as they were numbered."""
+    numbers = np.arange(count)
+    if deal:
+        rng = np.random.default_rng(seed_of("deal", world.key, deal))
+        for size in range(SITE_SIZES):
+            numbers[size::SITE_SIZES] = rng.permutation(numbers[size::SITE_SIZES])
+    return [int(number) for number in numbers]
 
 
 def judge(world: World, asked: Asked, sites: Mapping[str, Site], truth: Answer) -> Iterator[Found]:
@@ -290,7 +317,7 @@ def list_rows(found: Sequence[Found]) -> Iterator[Row]:
             marked = _share([not one.answers for one in asked])
             label = f"{question} ({kind}; marked {marked:.2f}), {world}, 4, 8 and 12 sites"
             yield replace(
-                _row(f"holds, marked or not: {label}", [one.holds for one in asked]),
+                _row(f"holds, marked or not: {label}", asked),
                 peer=_share([one.real for one in asked]),
             )
 
@@ -311,9 +338,11 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         label = f"holds, declared, mean over cells, {what}"
         target, real = LOW if aimed else None, _share([one.real for one in answered])
         yield Row(label, mean, se, len(answered), target, peer=real, holds=holds)
+        if aimed:
+            yield _tell_worlds(label, answered)
         yield from _list_imputed(label, answered)
-        yield _row(f"marked, declared, {what}", [not one.answers for one in chosen])
-    cells = _group([one for one in declared if one.answers])
+        yield _row(f"marked, declared, {what}", chosen, _is_marked)
+    cells = _group([one for one in declared if one.answers and not one.deal])
     below = _list_below({cell: [one.holds for one in own] for cell, own in cells.items()})
     named = "; ".join(f"{question}, {world}, {k} sites" for world, k, question in below)
     label = f"cells declared, below {LEAST} beyond chance, of {len(cells)}"
@@ -332,7 +361,7 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
             real = _share([one.real for one in chosen])
             yield Row(label, mean, se, len(chosen), UNDECLARED, peer=real, holds=holds)
             yield from _list_imputed(label, chosen)
-    yield _row("marked, asked afterwards", [not one.answers for one in others])
+    yield _row("marked, asked afterwards", others, _is_marked)
     nothing = [one for one in (*declared, *others) if one.nothing and one.answers]
     if nothing:
         share, se = _over_cells(nothing)
@@ -376,9 +405,9 @@ def _say(within: bool, se: float) -> bool | None:
 def _list_cell(label: str, here: Sequence[Found]) -> Iterator[Row]:
     declared = [one for one in here if one.declared and one.answers]
     others = [one for one in here if not one.declared and one.answers]
-    yield _row(f"holds, declared, {label}", [one.holds for one in declared])
-    yield _row(f"marked, declared, {label}", [not one.answers for one in here if one.declared])
-    yield _row(f"holds, asked afterwards and not marked, {label}", [one.holds for one in others])
+    yield _row(f"holds, declared, {label}", declared)
+    yield _row(f"marked, declared, {label}", [one for one in here if one.declared], _is_marked)
+    yield _row(f"holds, asked afterwards and not marked, {label}", others)
     widths = np.sort([one.width for one in declared])
     if len(widths):
         low, middle, high = (float(q) for q in np.quantile(widths, [0.25, 0.5, 0.75]))
@@ -391,15 +420,22 @@ def _list_cell(label: str, here: Sequence[Found]) -> Iterator[Row]:
             holds=middle <= WIDTH,
             quartiles=(low, high),
         )
-    predicted = [one.predicted for one in declared if math.isfinite(one.predicted)]
+    predicted = [one for one in declared if math.isfinite(one.predicted)]
     if predicted:
-        yield _row(f"predicted, declared, {label}", predicted)
+        yield _row(f"predicted, declared, {label}", predicted, lambda one: one.predicted)
 
 
-def _row(what: str, values: Sequence[float]) -> Row:
-    share = _share(values)
-    se = math.sqrt(max(share * (1 - share), 0) / len(values)) if values else None
-    return Row(what, share, se, len(values))
+def _holds(one: Found) -> float:
+    return float(one.holds)
+
+
+def _is_marked(one: Found) -> float:
+    return float(not one.answers)
+
+
+def _row(what: str, found: Sequence[Found], value: Callable[[Found], float] = _holds) -> Row:
+    chance = math.nan if not found else _find_chance(found, value)
+    return Row(what, _share([value(one) for one in found]), chance, len(found))
 
 
 def _share(values: Sequence[float]) -> float:
@@ -418,15 +454,56 @@ def _group(found: Sequence[Found]) -> Cells:
 
 
 def _over_cells(found: Sequence[Found]) -> tuple[float, float]:
-    """The mean over cells of what holds, and its standard error, by which one federation's
-    questions, and the federations of one draw, go together: over worlds."""
-    cells = {cell: _share([one.holds for one in own]) for cell, own in _group(found).items()}
+    """The mean over cells of what holds, and its standard error by chance."""
+    cells = _share_cells(found)
+    worlds = [world for world, _, _ in cells]
+    weights = {world: worlds.count(world) / len(worlds) for world in worlds}
+    return _share(list(cells.values())), _find_chance(found, _holds, weights)
+
+
+def _share_cells(found: Sequence[Found]) -> dict[Cell, float]:
+    """What holds in each of them."""
+    return {cell: _share([one.holds for one in own]) for cell, own in _group(found).items()}
+
+
+def _tell_worlds(label: str, found: Sequence[Found]) -> Row:
+    """How the worlds' own means over cells lie."""
     by_world: dict[World, list[float]] = {}
-    for (world, _, _), share in cells.items():
+    for (world, _, _), share in _share_cells(found).items():
         by_world.setdefault(world, []).append(share)
-    means = [_share(shares) for shares in by_world.values()]
-    se = float(np.std(means, ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.nan
-    return _share(list(cells.values())), se
+    low, middle, high = np.quantile([_share(own) for own in by_world.values()], [0.25, 0.5, 0.75])
+    quartiles = float(low), float(high)
+    return Row(f"{label}, of each", float(middle), None, len(by_world), quartiles=quartiles)
+
+
+def _find_chance(
+    found: Sequence[Found],
+    value: Callable[[Found], float],
+    weights: Mapping[World, float] | None = None,
+) -> float:
+    r"""The standard error of the mean over all deals, of these worlds; NaN where one has a single
+    block of sites.
+
+    With T of one deal, whose blocks share no site, and T̄ the mean over R deals of the same sites,
+    Var T̄ = Var T - (1 - 1/R) E[Var(T | sites)], and at least the last one over R. Blocks are
+    weighed alike, and each world by its answers if no ``weights`` are given.
+    """
+    variance = 0.0
+    for world in dict.fromkeys(one.world for one in found):
+        own = [one for one in found if one.world == world]
+        blocks: dict[int, dict[int, list[float]]] = {}
+        for one in own:
+            blocks.setdefault(one.deal, {}).setdefault(one.block, []).append(value(one))
+        means = [[_share(values) for values in deal.values()] for deal in blocks.values()]
+        parts = [float(np.var(deal, ddof=1)) / len(deal) for deal in means if len(deal) > 1]
+        if not parts:
+            return math.nan
+        deals = [_share(deal) for deal in means]
+        dealt = float(np.var(deals, ddof=1)) if len(deals) > 1 else 0.0
+        left = 1 / len(deals)
+        weight = len(own) / len(found) if weights is None else weights[world]
+        variance += weight**2 * max(_share(parts) - dealt * (1 - left), dealt * left)
+    return math.sqrt(variance)
 
 
 def _list_below(cells: Mapping[Cell, Sequence[bool]]) -> list[Cell]:

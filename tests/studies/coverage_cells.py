@@ -53,6 +53,9 @@ BANK = 24
 """Sites of a draw, by which there are six federations of 4, three of 8 and two of 12."""
 
 KS = (4, 8, 12)
+SITE_SIZES = 3
+"""Every third site is half as large as others, and every third twice."""
+
 PERSONS = 200_000
 """Of a generator's population, from which sites draw."""
 
@@ -355,7 +358,7 @@ def measure_site(world: World, number: int) -> Answer:
         raise KeyError(world.table)
     seed = seed_of(VERSION, world.key, number)
     rng, asked = np.random.default_rng(seed), pose_questions(world, table)
-    n = round(world.n * 2.0 ** (number % 3 - 1))
+    n = round(world.n * 2.0 ** (number % SITE_SIZES - 1))
     own = draw_site(table, n, world.unlike * float(rng.standard_normal()), rng)
     upload = deliver(asked.study, own.rows, SeededNoise(seed), rng)
     schema, settings = asked.study.schema, Structured()

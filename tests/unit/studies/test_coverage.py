@@ -117,3 +117,45 @@ def test_the_first_draw_of_all_worlds_comes_first(monkeypatch) -> None:
     assert jobs[: len(worlds)] == [Job(world, -1) for world in worlds]
     first = jobs[len(worlds) : len(worlds) + BANK * len(worlds)]
     assert {job.number for job in first} == set(range(BANK))
+
+
+def test_sites_are_dealt_in_another_order_among_those_of_one_size() -> None:
+    first, again = (coverage.deal_sites(WORLD, 48, deal) for deal in (0, 1))
+    assert first == list(range(48))
+    assert sorted(again) == first != again
+    assert [number % 3 for number in again] == [number % 3 for number in first]
+    assert again == coverage.deal_sites(WORLD, 48, 1)
+
+
+def test_standard_errors_are_of_chance_however_often_sites_are_dealt() -> None:
+    """Of intervals that hold where the mean of k sites is near: over banks of sites, the share over
+    all deals differs by as much as its standard error says, and less than that of one deal."""
+    rng, template = np.random.default_rng(3), _find(0, 0, True)
+
+    def judge_bank(sites: np.ndarray, deals: int) -> tuple[float, float]:
+        found = []
+        for deal in range(deals):
+            order = coverage.deal_sites(WORLD, len(sites), deal)
+            for first in range(0, len(sites), 8):
+                near = abs(sites[order[first : first + 8]].mean()) < 0.45
+                found.append(replace(template, holds=bool(near), deal=deal, block=first // BANK))
+        share, chance = coverage._over_cells(found)
+        return share, chance
+
+    one, many = np.array(
+        [[judge_bank(bank, deals) for bank in rng.normal(size=(150, 96))] for deals in (1, 12)]
+    )
+    for shares, chances in (one.T, many.T):
+        assert np.std(shares) == pytest.approx(np.sqrt(np.mean(chances**2)), rel=0.25)
+    assert np.std(many[:, 0]) < 0.7 * np.std(one[:, 0])
+
+
+def test_of_one_block_no_standard_error_is_known() -> None:
+    found = [_find(deal, 0, deal > 1) for deal in range(4)]
+    assert math.isnan(coverage._over_cells(found)[1])
+
+
+def _find(deal: int, block: int, holds: bool) -> coverage.Found:
+    flags, numbers = (holds,) * 4, (1.0, 1.0, 0.0, math.nan)
+    head = (WORLD, 8, "age", True, True, False, None)
+    return coverage.Found(*head, *flags, *numbers, deal, block)
