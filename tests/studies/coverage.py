@@ -32,7 +32,7 @@ which share none; what deals of the same sites differ by is taken from it, but f
 that so many deals leave.
 
 Runs are resumable; PENSTOCK_SEEDS says how many draws of 24 sites of each world (8; twice as many
-of the first two), PENSTOCK_DEALS how often they are dealt (20), PENSTOCK_ONLY which tables. A site
+of the first two), PENSTOCK_DEALS how often they are dealt (12), PENSTOCK_ONLY which tables. A site
 takes about 8 seconds of a core.
 """
 
@@ -81,7 +81,7 @@ from penstock.questions.grammar import Product
 from penstock.telling.marks import join_held, tell_doubts, tell_held
 
 LOW, HIGH, LEAST, UNDECLARED, WIDTH, NOTHING = 0.94, 0.96, 0.92, 0.93, 1.25, 0.07
-DEALS = int(os.environ.get("PENSTOCK_DEALS", "20"))
+DEALS = int(os.environ.get("PENSTOCK_DEALS", "12"))
 ALONE = 1
 """Sites whose interval is one site's own."""
 SHARP, ENOUGH = 0.005, 500
@@ -137,9 +137,13 @@ def run() -> Path:
 
 def write_down() -> Path:
     """Write what is in the store, complete or not."""
-    kept = store().read()
-    found = [one for world in WORLDS for one in judge_world(world, kept)]
+    found = [one for own in over_runs(judge_kept, WORLDS, "worlds judged") for one in own]
     return write("coverage", list(list_rows(found)), (__doc__ or "").strip())
+
+
+def judge_kept(world: World) -> list[Found]:
+    """By the answers that there are."""
+    return list(judge_world(world, store().read()))
 
 
 # -- one federation --------------------------------------------------------------------------------
