@@ -28,9 +28,11 @@ declared; durations and their events are those of the dictionary. Margins are as
 three-way ones where there are at most 60. In a cell `structured` is *non-inferior* where its mean
 is at most 1.1 times that of the best other arm, without an allowance for chance; its *rank* is 1
 where no arm is better, of `structured`, MST and the copula. PENSTOCK_CELL_SEEDS says how many
-releases `structured` and the copula have (20), PENSTOCK_CELL_PEER_SEEDS how many MST (20); fewer
-where it was not run so often. A cell without MST is not judged. What MST has compiled is kept from
-one fit to the next: a release takes 5 to 20 seconds so, and half a minute in a process of its own.
+releases `structured` and the copula have (20). MST, which takes 5 to 20 seconds of each once it is
+compiled, has two, and a few more, up to PENSTOCK_CELL_PEER_SEEDS (20), as long as any of the three
+verdicts lies within three standard errors of turning, by its draws and by ours (of MST's
+the relative spread of one draw is that of all cells together); fewer where a run was cut off. A
+cell without MST is not judged.
 PENSTOCK_CELLS names the tables and sizes that are run, as "flchain", "2000" or "flchain+300,rossi".
 
 `maf` and `sliced-wasserstein`, which nobody made for margins, have PENSTOCK_CELL_FLOW_SEEDS
@@ -61,7 +63,11 @@ from tests.support.results import Row, read_rows, write
 
 EPSILONS = (0.5, 1.0, 3.0, 8.0)
 NEARER, NON_INFERIOR, SHARE = 0.9, 1.1, 0.9
-SMALL, FEW = 2000, 4
+SMALL = 2000
+FIRST, FEW, CLEAR = 2, 3, 3.0
+"""Releases of MST in every cell, and so many more as long as a verdict is no more standard errors
+from turning than this."""
+
 JUDGED = ("structured", "copula", "mst")
 FLOWS, FLOWS_EPSILONS = ("maf", "sliced-wasserstein"), (1.0, 3.0)
 FLOWS_TABLES = (("gbsg2", 300), ("heart", 300), ("rotterdam", 2000), ("adult", 2000))
@@ -79,8 +85,9 @@ def _read_number(name: str, default: int) -> int:
 
 
 def list_jobs() -> list[Job]:
-    """All releases, those of Adult first."""
-    return list(dict.fromkeys(list_adult_jobs() + list_cell_jobs() + list_flow_jobs()))
+    """All releases that there may be, those of Adult first."""
+    most = _read_number("CELL_PEER_SEEDS", 20)
+    return list(dict.fromkeys(list_adult_jobs() + list_cell_jobs(most) + list_flow_jobs()))
 
 
 def list_adult_jobs(aim: Sequence[float] = ()) -> list[Job]:
@@ -109,8 +116,12 @@ def list_cells() -> list[Cell]:
     return [(name, n, epsilon) for name, n in sized for epsilon in EPSILONS]
 
 
-def list_cell_jobs() -> list[Job]:
-    """Fast arms first, and a few releases of each cell by MST before its further ones."""
+def list_cell_jobs(draws: int) -> list[Job]:
+    """Fast arms first, and one release of each cell by MST before its second one.
+
+    Args:
+        draws: of MST.
+    """
     cells, seeds = list_cells(), _read_number("CELL_SEEDS", 20)
     jobs = [
         Job(arm, epsilon, number, name, n)
@@ -119,14 +130,52 @@ def list_cell_jobs() -> list[Job]:
         for number in range(seeds)
     ]
     if can_run_smartnoise():
-        most = _read_number("CELL_PEER_SEEDS", 20)
         jobs += [
             Job("mst", epsilon, number, name, n)
-            for first in range(0, most, FEW)
+            for number in range(draws)
             for name, n, epsilon in cells
-            for number in range(first, min(first + FEW, most))
         ]
     return jobs
+
+
+def list_close_jobs(answers: dict[str, Answer]) -> list[Job]:
+    """The next few releases of MST in each cell of which a verdict is not clear."""
+    most = _read_number("CELL_PEER_SEEDS", 20)
+    found = {
+        cell: collect_arms(answers, own)
+        for cell, own in _group_by_cell(list_cell_jobs(most)).items()
+    }
+    judged = {cell: arms for cell, arms in found.items() if {"structured", "mst"} <= arms.keys()}
+    spreads = {
+        name: _spread_peer([arms["mst"] for arms in judged.values()], name) for name in NAMES
+    }
+    jobs = []
+    for (table, n, epsilon), arms in judged.items():
+        done = len(arms["mst"])
+        if done < most and any(not _is_clear(arms, name, spreads[name]) for name in NAMES):
+            numbers = range(done, min(done + FEW, most))
+            jobs += [Job("mst", epsilon, number, table, n) for number in numbers]
+    return [job for job in jobs if job.key not in answers]
+
+
+def _spread_peer(cells: Sequence[Sequence[Answer]], name: str) -> float:
+    """The relative sd of one release, of all cells with several."""
+    drawn = [[answer[name] for answer in own] for own in cells if len(own) > 1]
+    squares = [np.var(own, ddof=1) / np.mean(own) ** 2 for own in drawn]
+    weights = [len(own) - 1 for own in drawn]
+    return float(np.sqrt(np.average(squares, weights=weights))) if drawn else math.inf
+
+
+def _is_clear(arms: Arms, name: str, spread: float) -> bool:
+    """Whether no other draws of MST, or of ours, would turn who is nearer, by all that is known."""
+    means = _list_means(arms, name)
+    ours, chance = average([answer[name] for answer in arms["structured"]])
+    others = [mean for arm, mean in means.items() if arm not in ("structured", "mst")]
+    if others and ours > NON_INFERIOR * min(others):
+        return True  # lost whatever MST does
+    limit = NON_INFERIOR * means["mst"]
+    error = math.hypot(chance, limit * spread / math.sqrt(len(arms["mst"])))
+    return abs(limit - ours) > CLEAR * error
 
 
 def list_flow_jobs() -> list[Job]:
@@ -148,9 +197,14 @@ def list_flow_jobs() -> list[Job]:
 
 def run() -> Path:
     """Runs what is not kept, and writes down all."""
-    jobs, known = list_jobs(), read_answers()
-    missing = [job for job in jobs if job.key not in known]
-    over_runs(answer, missing, "releases", lambda job: 1.0 if job.arm != "mst" else 8.0)
+    most = _read_number("CELL_PEER_SEEDS", 20)
+    first = list_adult_jobs() + list_cell_jobs(min(FIRST, most)) + list_flow_jobs()
+    known = read_answers()
+    missing = [job for job in dict.fromkeys(first) if job.key not in known]
+    while missing:
+        over_runs(answer, missing, "releases", lambda job: 1.0 if job.arm != "mst" else 8.0)
+        missing = list_close_jobs(read_answers())
+    jobs = list_jobs()
     note = " ".join((__doc__ or "").split("\n\n", 1)[1].split())
     answers = read_answers()
     rows = [*list_adult_rows(answers, jobs), *list_cell_rows(answers, jobs)]
@@ -197,11 +251,7 @@ def list_adult_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row
 
 def list_cell_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]:
     """Over all cells that are judged, then each of them."""
-    by_cell: dict[Cell, list[Job]] = {}
-    for job in jobs:
-        if job.table != ADULT and job.arm in JUDGED:
-            by_cell.setdefault((job.table, job.n, job.epsilon), []).append(job)
-    found = {cell: collect_arms(answers, own) for cell, own in by_cell.items()}
+    found = {cell: collect_arms(answers, own) for cell, own in _group_by_cell(jobs).items()}
     judged = {cell: arms for cell, arms in found.items() if {"structured", "mst"} <= arms.keys()}
     if not judged:
         return []
@@ -219,6 +269,14 @@ def list_cell_rows(answers: dict[str, Answer], jobs: Sequence[Job]) -> list[Row]
     if large := [arms for (_, n, _), arms in judged.items() if n == MOST]:
         whole.append(_time_cells(f"seconds of a release of {MOST} rows (peer: mst)", large))
     return whole + single
+
+
+def _group_by_cell(jobs: Sequence[Job]) -> dict[Cell, list[Job]]:
+    by_cell: dict[Cell, list[Job]] = {}
+    for job in jobs:
+        if job.table != ADULT and job.arm in JUDGED:
+            by_cell.setdefault((job.table, job.n, job.epsilon), []).append(job)
+    return by_cell
 
 
 _SHARE, _RANK, _IN_PLACE = "share of cells where ", "mean rank in a cell, ", " in place of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.studies import private_utility
 from tests.studies.large_tables import LARGE, read_large
 from tests.studies.packaged_tables import read_packaged
 from tests.studies.private_utility import (
@@ -11,6 +12,7 @@ from tests.studies.private_utility import (
     SECONDS,
     add_to_record,
     list_cell_rows,
+    list_close_jobs,
     list_flow_rows,
 )
 from tests.studies.private_utility_releases import Job, bin_schema, store
@@ -68,6 +70,29 @@ def test_a_draw_is_the_same_again() -> None:
     first, second, other = (draw_table("weibull", 50, number) for number in (0, 0, 1))
     assert all((first.rows[k] == second.rows[k]).all() for k in first.rows)
     assert any((first.rows[k] != other.rows[k]).any() for k in first.rows)
+
+
+def test_mst_is_run_again_where_a_verdict_hangs_on_its_draws(monkeypatch) -> None:
+    cells = [("rossi", 300, 1.0), ("heart", 300, 1.0), ("colon", 300, 1.0), ("breast", 300, 1.0)]
+    monkeypatch.setattr(private_utility, "list_cells", lambda: cells)
+    monkeypatch.setattr(private_utility, "can_run_smartnoise", lambda: True)
+    monkeypatch.setenv("PENSTOCK_CELL_PEER_SEEDS", "4")
+
+    def put(table: str, arm: str, *values: float) -> None:
+        for number, value in enumerate(values):
+            job = Job(arm, 1.0, number, table, 300)
+            answers[job.key] = dict.fromkeys((*NAMES, "seconds"), value)
+
+    answers: dict[str, dict[str, float]] = {}
+    for table, ours in {"rossi": 0.05, "heart": 0.1, "colon": 0.1, "breast": 0.1}.items():
+        put(table, "structured", ours, ours * 1.01)
+    for table, draws in {"rossi": (0.1, 0.11), "heart": (0.1, 0.09), "colon": (0.1, 0.11)}.items():
+        put(table, "mst", *draws)
+    put("colon", "copula", 0.05)  # lost to it, whatever MST does
+    again = list_close_jobs(answers)
+    assert {(job.table, job.number) for job in again} == {("heart", 2), ("heart", 3)}
+    put("heart", "mst", 0.3, 0.3, 0.3, 0.3)
+    assert list_close_jobs(answers) == []
 
 
 def test_a_cell_is_judged_by_its_best_peer_and_not_without_mst() -> None:
