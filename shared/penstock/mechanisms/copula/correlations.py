@@ -23,8 +23,8 @@ _MATCH_ROUNDS, _WHOLE_ROUNDS, _STEP = 9, 4, 0.8
 
 _MOST_CORRELATED, _LEAST_SPREAD = 0.97, 0.02
 _CORRELATED, _MISFIT, _NUMBERS_MISFIT = 0.3, 0.15, 0.02
-"""How far correlations go, a priori; and how far those of scores, and of the numbers themselves,
-may be off: a regression knows nothing of scores."""
+"""How far correlations go, a priori; and how far those of scores, and of numbers themselves with
+each other and with levels, may be off: a regression knows nothing of scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ def match_correlation(
 ) -> Array:
     """The correlation at which persons, seen as rows were, have the released covariances.
 
-    Of two numbers that are asked for these are their own, beside those of their scores: a
-    regression rests on them. What is mostly noise is drawn to 0, else it would bend the rest: a
-    correlation is positive definite.
+    Of two numbers that are asked for these are their own, beside those of their scores, and of such
+    a number and a level alike: a regression rests on them. What is mostly noise is drawn to 0, else
+    it would bend the rest: a correlation is positive definite.
     """
     goal, correlation = _covariance(told), start.copy()
     for number in range(_MATCH_ROUNDS):
