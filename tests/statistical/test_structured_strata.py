@@ -29,7 +29,7 @@ from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 
-N, SEEDS, WARDS = 3000, 8, ("n", "s", "w")
+N, SEEDS, WARDS = 3000, 16, ("n", "s", "w")
 SHAPES, SHARES = np.array([0.6, 1.4, 2.2]), (0.5, 0.3, 0.2)
 TIMES = np.array([1.0, 2.5, 5.0, 7.5, 9.5])
 SCHEMA = Schema(
