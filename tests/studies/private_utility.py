@@ -32,7 +32,8 @@ releases `structured` and the copula have (20). MST, which takes 5 to 20 seconds
 compiled, has two, and a few more, up to PENSTOCK_CELL_PEER_SEEDS (20), as long as any of the three
 verdicts lies within three standard errors of turning, by its draws and by ours (of MST's
 the relative spread of one draw is that of all cells together); fewer where a run was cut off. A
-cell without MST is not judged.
+cell without MST is not judged. MST's seconds are of processes of their own until 27 November 2026,
+and with what was compiled kept since then: a ratio of both is none.
 PENSTOCK_CELLS names the tables and sizes that are run, as "flchain", "2000" or "flchain+300,rossi".
 
 `maf` and `sliced-wasserstein`, which nobody made for margins, have PENSTOCK_CELL_FLOW_SEEDS
