@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
-from tests.studies.kept import FOLDER
+from tests.studies.kept import ROOT
 
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
@@ -233,7 +233,7 @@ def _run_with_others(folder: Path) -> str:
 def _start() -> subprocess.Popen[str]:
     """It ends with this process, which its input comes from."""
     compiled = {
-        "JAX_COMPILATION_CACHE_DIR": str(FOLDER.parent / "compiled"),
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / "build" / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }

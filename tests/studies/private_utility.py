@@ -150,13 +150,13 @@ def list_close_jobs(answers: dict[str, Answer]) -> list[Job]:
     spreads = {
         name: _spread_peer([arms["mst"] for arms in judged.values()], name) for name in NAMES
     }
-    jobs = []
+    jobs = list[Job]()
     for (table, n, epsilon), arms in judged.items():
-        done = len(arms["mst"])
-        if done < most and any(not _is_clear(arms, name, spreads[name]) for name in NAMES):
-            numbers = range(done, min(done + FEW, most))
-            jobs += [Job("mst", epsilon, number, table, n) for number in numbers]
-    return [job for job in jobs if job.key not in answers]
+        if any(not _is_clear(arms, name, spreads[name]) for name in NAMES):
+            every = [Job("mst", epsilon, number, table, n) for number in range(most)]
+            # A run that was cut off may have left out some.
+            jobs += [job for job in every if job.key not in answers][:FEW]
+    return jobs
 
 
 def _spread_peer(cells: Sequence[Sequence[Answer]], name: str) -> float:

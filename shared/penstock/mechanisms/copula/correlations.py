@@ -42,7 +42,7 @@ class Couplings:
     Attributes:
         within: (D, D) pairs of levels of one column: nobody chooses twice.
         numbers: latents of the numbers whose own moments were asked for, which come last.
-        levels: latents of levels, whose scores are these themselves.
+        levels: latents of columns that are no numbers: scores are all that is known of these.
         follows: (moments,) how far each goes with its own latent: a rare level hardly does.
     """
 
