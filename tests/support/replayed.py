@@ -126,7 +126,7 @@ def _tables(plan: Any) -> list[Look]:
 
 
 def _structured(plan: Any) -> list[Look]:
-    shapes = {"margins": (), "moments": (_TRIANGLE,), "pairs": ()}
+    shapes = {"margins": (), "means": (), "moments": (_TRIANGLE,), "pairs": ()}
     asked = plan.measurements
     looks = [Look(each, *shapes[each.label]) for each in asked if each.label in shapes]
     return looks + [Look(each) for drawn in plan.outcomes for each in plan.rounds_of(drawn)]
@@ -341,6 +341,11 @@ def _structures() -> Iterator[Study]:
         yield Study(f"strata, k = {k}", small, trial(k), estimand=STRATIFIED)
         yield Study(f"cox in a small table, k = {k}", small, gaps(k), estimand=GAPS)
         yield Study(f"a rate, k = {k}", planted, rates(k), estimand=RATE)
+        declared = {"estimand": MEANT[0], "further": MEANT[1:]}
+        yield Study(f"means, k = {k}", small, cohort(k), **declared)
+        yield Study(f"means beside a hazard, k = {k}", small, trial(k), estimand=QUESTIONS["cox"],
+                    further=(QUESTIONS["mean"],))  # fmt: skip
+        yield Study(f"means, divided bins, k = {k}", small, cohort(k), **declared, fine=True)
     yield Study("little budget", small, cohort(3), epsilon=0.5)
 
 
@@ -422,6 +427,13 @@ def _scores() -> Iterator[Study]:
     yield Study("little budget", Scoring(), gaps(3), epsilon=0.5, estimand=GAPS)
 
 
+MEANT = (
+    Estimand("m", "mean", "age"),
+    Estimand("a", "share", "age", threshold=60.5, direction="above"),
+    Estimand("b", "mean", "sex"),
+    Estimand("w", "count", "ward", outcome_level="s"),
+    Estimand("z", "share", "smoked", threshold=1.0, direction="below"),
+)
 DESCRIBED = (
     Estimand("m", "mean", "y"),
     Estimand("l", "share", "g", outcome_level="w", where="q <= 0.5"),

@@ -36,6 +36,7 @@ from penstock.mechanisms.copula.population import (
     quasi_random,
     read_shares,
 )
+from penstock.mechanisms.copula.told_means import ToldMeans, recall_means
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -132,6 +133,7 @@ def fit_classes(
     radius: float,
     power: int,
     asked: Collection[str],
+    means: ToldMeans | None,
     noise: NoiseSource,
     pairs: WholeSum | None,
     stiffnesses: Sequence[float],
@@ -153,8 +155,10 @@ def fit_classes(
         ]
         grids, shares = [grid for grid, _ in divided], [share for _, share in divided]
     else:
-        every = zip(grids, counts, strict=True)
-        shares = [read_shares(*each, sd, count, stiffnesses=stiffnesses) for each in every]
+        shares = [
+            read_shares(grid, own, sd, count, recall_means(means, grid), stiffnesses=stiffnesses)
+            for grid, own in zip(grids, counts, strict=True)
+        ]
     groups = [Groups.make(grid, share, most) for grid, share in zip(grids, shares, strict=True)]
     ordered = [j for j, grid in enumerate(grids) if grid.ordered]
     score = Scores.of([grids[j] for j in ordered], [shares[j] for j in ordered], asked, radius)
@@ -175,12 +179,17 @@ def fit_classes(
         share_error(sd, count),
         tables / count,
         share_error(0.0 if pairs is None else pairs.sd, count),
-        seen,
+        _add_means(seen, means, groups),
     )
     mixture = fit_mixture(told)
     found = _compose(groups, mixture, shares, values, sd, count)
-    if ordered:
-        further = replace(told, moments=_add_clipped(seen, score, found, radius, power))
+    if ordered or means is not None:
+        persons = found.draw(quasi_random(found.latents, power))
+        if ordered:
+            seen = _add_clipped(seen, score, persons, radius)
+        if means is not None:
+            means = means.correct(persons)
+        further = replace(told, moments=_add_means(seen, means, groups))
         mixture = fit_mixture(further, mixture)
         found = _compose(groups, mixture, shares, values, sd, count)
     if len(ordered) > 1:
@@ -215,17 +224,36 @@ def _match_root(
     return take_root(match_correlation(told, error, found.root, own, look))
 
 
-def _add_clipped(
-    seen: Moments, score: Scores, found: ClassPopulation, radius: float, power: int
-) -> Moments:
+def _add_clipped(seen: Moments, score: Scores, persons: Coded, radius: float) -> Moments:
     """The moments, with what clipping took of rows: as much as it takes of such persons."""
-    scored = score(found.draw(quasi_random(found.latents, power)))
-    persons = np.column_stack([scored, np.ones(len(scored))])
-    clipped = clip_rows(persons, radius)
-    taken = (persons.T @ persons - clipped.T @ clipped) / len(persons)
+    scored = score(persons)
+    rows = np.column_stack([scored, np.ones(len(scored))])
+    clipped = clip_rows(rows, radius)
+    taken = (rows.T @ rows - clipped.T @ clipped) / len(rows)
     taken = _unweigh(taken, score.weights)
     return replace(
         seen, products=seen.products + taken[:-1, :-1], means=seen.means + taken[:-1, -1]
+    )
+
+
+def _add_means(seen: Moments, means: ToldMeans | None, groups: Sequence[Groups]) -> Moments:
+    """The moments, and declared means, of whose products nothing was released."""
+    recalled = [recall_means(means, one.grid) for one in groups]
+    every = [(j, known) for j, own in enumerate(recalled) for known in own]
+    if not every:
+        return seen
+    starts = np.append(0, np.cumsum([one.count for one in groups]))
+    points = np.zeros((starts[-1], len(every)))
+    for at, (j, known) in enumerate(every):
+        points[starts[j] : starts[j + 1], at] = groups[j].average(known.points)
+    further = ((0, len(every)), (0, len(every)))
+    return Moments(
+        np.column_stack([seen.points, points]),
+        np.append(seen.own, [j for j, _ in every]).astype(np.intp),
+        np.pad(seen.products, further),
+        np.pad(seen.product_errors, further, constant_values=np.inf),
+        np.append(seen.means, [known.mean for _, known in every]),
+        np.append(seen.mean_errors, [known.mean_sd for _, known in every]),
     )
 
 

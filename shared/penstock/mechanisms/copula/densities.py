@@ -14,6 +14,7 @@ show stay sharp. Means and squares, released elsewhere, hold the tail's weight. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,14 +43,14 @@ class Known:
 
     Args:
         points: (b,) what each cell stands for; mean, square: as released, of the same numbers;
-            their sds.
+            their sds, of a square that was not released infinite.
     """
 
     points: Array
     mean: float
     mean_sd: float
-    square: float
-    square_sd: float
+    square: float = 0.0
+    square_sd: float = math.inf
 
     def without(self, share: Array, apart: Sequence[int], bins: Places, inner: float) -> Known:
         """The same of a column's bins alone, of which ``inner`` of the rows are in one."""
@@ -64,8 +65,10 @@ class Known:
 
     def powers(self) -> list[tuple[Array, float, float]]:
         """As :class:`Told` has it."""
-        squares = self.points**2
-        return [(self.points, self.mean, self.mean_sd), (squares, self.square, self.square_sd)]
+        told = [(self.points, self.mean, self.mean_sd)]
+        if math.isfinite(self.square_sd):
+            told.append((self.points**2, self.square, self.square_sd))
+        return told
 
 
 @dataclass(frozen=True, slots=True)

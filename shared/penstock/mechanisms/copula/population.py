@@ -29,6 +29,8 @@ from penstock.mechanisms.copula.grids import (
     place_of,
     read_within,
 )
+from penstock.mechanisms.copula.told_means import ToldMeans, recall_means
+from penstock.mechanisms.tables.margins import expect_positive
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -115,6 +117,7 @@ def fit_population(
     radius: float,
     power: int,
     asked: Collection[str],
+    means: ToldMeans | None,
     noise: NoiseSource,
 ) -> Population:
     """Release the moments of rows whose counts are released, and make persons like them.
@@ -125,8 +128,12 @@ def fit_population(
         coded: columns of length n·k; present: the same.
         radius: R; power: 2^power quasi-random persons are looked at.
         asked: numbers of which mean and square are released as they are, beside their scores.
+        means: declared ones, which were released.
     """
-    shares = [read_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
+    shares = [
+        read_shares(grid, own, sd, count, recall_means(means, grid))
+        for grid, own in zip(grids, counts, strict=True)
+    ]
     score = Scores.of(grids, shares, asked, radius)
     scale, raw, weights = score.scale, score.raw, score.weights
     scores = score(coded)
@@ -167,15 +174,18 @@ def fit_population(
     plain = score(_decode(cells, latents))
     own = Couplings.of(grids, [r.grid for r in raw], latents, plain)
     correlation = match_correlation(told, error, np.eye(latents.shape[1]), own, look)
-    found, at = look(take_root(correlation)), 0
+    root, at = take_root(correlation), 0
+    gap = told - look(root)
+    if means is not None:
+        means = means.correct(_decode(cells, latents @ root))
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:
-            gap = told - found
             known = [recall(one.points, shares[j], weights[at], gap[at, [-1, at]], error, count)]
             for k, r in enumerate(raw, latents.shape[1]):
                 if r.grid is grid:
                     mine = gap[k, [-1, k]]
                     known.append(recall(r.points, shares[j], weights[k], mine, error, count))
+            known += recall_means(means, grid)
             shares[j] = read_shares(grid, counts[j], sd, count, known)
             cells[j] = read_cells(j)
         at += grid.latents
@@ -327,7 +337,7 @@ def read_shares(
     """
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows
-        return np.asarray(positive / positive.sum())
+        return _hold_means(positive / positive.sum(), math.hypot(sd, 1.0) / rows, known)
     apart = [cell for cell in (grid.spike, grid.missing) if cell >= 0]
     share = np.zeros(grid.count)
     share[apart] = np.clip(counts[apart] / rows, 0.0, 1.0)
@@ -339,6 +349,22 @@ def read_shares(
     )
     share = share + _FLOOR
     return np.asarray(share / share.sum())
+
+
+def _hold_means(shares: Array, error: float, known: Sequence[Known]) -> Array:
+    """Levels' shares, each with so large an sd, by what is known of who has one of them."""
+    for one in known:
+        level = int(np.argmax(one.points))
+        # They add up to 1, so that what all points have in common says nothing.
+        along = error**2 * (one.points - one.points.mean())
+        whole = float(along @ one.points) + one.mean_sd**2
+        shares = shares + along * (one.mean - float(one.points @ shares)) / whole
+        variance = error**2 * (1 - 1 / len(shares)) - along[level] ** 2 / whole
+        # Of a rare level noise may say that nobody has it, or fewer than nobody.
+        kept = min(expect_positive(float(shares[level]), math.sqrt(variance)), 1 - _FLOOR)
+        others = np.delete(np.maximum(shares, _FLOOR), level)
+        shares = np.insert(others * (1 - kept) / others.sum(), level, kept)
+    return shares
 
 
 def _decode(cells: Iterable[Cells], latents: Array) -> Coded:

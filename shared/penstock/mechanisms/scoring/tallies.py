@@ -30,9 +30,9 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from penstock.mechanisms.scoring.descriptions import Description
+from penstock.mechanisms.tables.margins import expect_positive
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.sensitivity import clipped_sum
 from penstock.schema import Coded
@@ -146,13 +146,6 @@ class MeanTally(Tally):
         half, ones = (high - low) / 2, np.ones((len(self.description.estimands),) * 2)
         told = (low + high) / 2 + half * mean
         return ones[0] * told, ones * half**2 * noise, ones * half**2 * variance / rows
-
-
-def expect_positive(noisy: float, sd: float) -> float:
-    """E max(0, X), X normal about a noisy number with the sd of its noise: what may be above 0 is
-    not taken for nothing."""
-    a = noisy / sd
-    return sd * (a * float(ndtr(a)) + math.exp(-min(a * a, 700.0) / 2) / math.sqrt(2 * math.pi))
 
 
 class LevelTally(Tally):

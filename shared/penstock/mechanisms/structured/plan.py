@@ -8,6 +8,8 @@ measurement              what is released                                 event
 =======================  ===============================================  =================
 margins                  counts of each column's cells, each duration's   DiscreteGaussian
                          times by event, and the number of rows
+means                    a sum of clipped values of columns of which a     DiscreteGaussian
+                         mean or a share is declared
 moments                  second moments of weighted, clipped scores; not  DiscreteGaussian
                          of levels whose pairs are counted
 pairs                    counts of each pair of columns, where there are  DiscreteGaussian
@@ -36,6 +38,7 @@ from penstock.mechanisms.classes.pair_counts import (
 )
 from penstock.mechanisms.copula.densities import STIFFNESS, STIFFNESSES
 from penstock.mechanisms.copula.grids import Grid, make_grid, part
+from penstock.mechanisms.copula.told_means import Meant
 from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.released import Copied
 from penstock.mechanisms.structured.counting import measure_margins
@@ -62,6 +65,8 @@ from penstock.privacy.measurements import WholeSum, charge
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
+from penstock.questions.models.longitudinal import COUNT, DIRECTIONS, SHARE
+from penstock.questions.models.mean import MEAN as PLAIN_MEAN
 from penstock.schema import Schema
 
 _ROOM = 1.0
@@ -97,6 +102,10 @@ PAIRS_WITH_OUTCOMES = Shares(0.16, 0.10, (0.13, 0.17, 0.14, 0.18), 0.12)
 PAIRS_UNASKED, PAIRS_ALONE = Shares(0.28, 0.20, (0.07, 0.10), 0.35), Shares(0.33, 0.24, (), 0.43)
 """The same where nobody asks of an outcome, whose models have but the first rounds, and where there
 is none; of a table in which all has an order. Moments of less have less, and pairs the rest."""
+
+MEANS = 0.08
+"""Part of the budget for declared means and shares of covariates, before all else has its share:
+frozen on tables that the study of coverage does not name."""
 
 _FINE = 4e-3
 """Error of a cell's count, as a share of the rows, below which bins of numbers are divided where
@@ -148,6 +157,8 @@ class StructuredPlan:
     groups: int = GROUPS
     per_fit: int = 1
     drawn: int | None = None
+    meant: tuple[Meant, ...] = ()
+    means: WholeSum | None = None
 
     @property
     def room(self) -> int:
@@ -183,8 +194,8 @@ class StructuredPlan:
     @property
     def measurements(self) -> tuple[WholeSum, ...]:
         """All that is asked of rows, and the noise with which it leaves, in order."""
-        dependence = (each for each in (self.moments, self.pairs) if each is not None)
-        return (self.margins, *dependence, *self.rounds)
+        further = (each for each in (self.means, self.moments, self.pairs) if each is not None)
+        return (self.margins, *further, *self.rounds)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -197,6 +208,7 @@ class StructuredPlan:
         return replace(
             self,
             margins=self.margins.with_noise(factor),
+            means=more(self.means),
             moments=more(self.moments),
             rounds=tuple(each.with_noise(factor) for each in self.rounds),
             pairs=more(self.pairs),
@@ -224,9 +236,10 @@ def plan(
     outcomes = list_outcomes(schema, estimands)
     grids = make_grids(schema, outcomes)
     shares, unasked = _share_budget(grids, outcomes, mechanism), not _is_asked(outcomes, mechanism)
+    meant = list_meant(grids, estimands)
 
     def made(scale: float) -> StructuredPlan:
-        return at_scale(mechanism, schema, grids, outcomes, persons, shares, scale, unasked)
+        return at_scale(mechanism, schema, grids, outcomes, persons, shares, scale, unasked, meant)
 
     scale = smallest_scale(lambda s: made(s).events, privacy.epsilon, privacy.delta)
     found = made(scale)
@@ -301,6 +314,44 @@ def list_asked(grids: Sequence[Grid], outcomes: Sequence[Drawn]) -> list[str]:
     return [grid.column.name for grid in grids if grid.numeric and grid.column.name in terms]
 
 
+def list_meant(grids: Sequence[Grid], estimands: Sequence[Estimand]) -> tuple[Meant, ...]:
+    """Declared means, shares and counts of single covariates, over all rows, each once."""
+    columns = {grid.column.name: grid for grid in grids}
+    found = [
+        _mean_of(columns[e.outcome], e)
+        for e in estimands
+        if e.model in (PLAIN_MEAN.name, SHARE.name, COUNT.name)
+        and e.outcome in columns
+        and not (e.where or e.times)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _mean_of(grid: Grid, asked: Estimand) -> Meant:
+    name = asked.outcome
+    if not grid.numeric:
+        level = asked.outcome_level
+        return Meant(name, "level", 1 if level is None else grid.column.levels.index(level))
+    if asked.threshold is None:
+        return Meant(name)
+    return Meant(name, "above" if asked.direction == DIRECTIONS[0] else "below", asked.threshold)
+
+
+def measure_means(sigma: float, means: int) -> WholeSum:
+    """A sum of whole vectors of norm at most 1, one of each person, with an entry for each mean.
+
+    Sensitivity: 1 in L2, zero-out of one person, exactly, as of :func:`measure_outcome`.
+    """
+    return WholeSum(
+        label="means",
+        noise_multiplier=sigma,
+        sensitivity=1.0,
+        squared=Fraction(1),
+        unit=UNIT,
+        size=means,
+    )
+
+
 def most_score(grids: Sequence[Grid], outcome: Drawn) -> int:
     """The most entries of an outcome's score, given these columns.
 
@@ -347,13 +398,19 @@ def at_scale(
     shares: Shares,
     scale: float,
     unasked: bool = False,
+    meant: tuple[Meant, ...] = (),
 ) -> StructuredPlan:
     """The plan whose releases together are as one Gaussian of noise multiplier ``scale``; its ε is
     left open.
 
     Args:
-        grids: of :func:`make_grids`; unasked: nobody asks of an outcome.
+        grids: of :func:`make_grids`; unasked: nobody asks of an outcome; meant: of
+            :func:`list_meant`.
     """
+    means = None
+    if meant:
+        means = measure_means(scale / math.sqrt(MEANS), len(meant))
+        scale = scale / math.sqrt(1 - MEANS)
     rows = schema.max_rows_per_person
     # Where pairs are counted, levels have no scores.
     scored = [grid for grid in grids if grid.ordered or not shares.pairs]
@@ -397,6 +454,8 @@ def at_scale(
         stiffnesses=STIFFNESSES if unasked else (STIFFNESS,),
         fine=fine,
         groups=most,
+        meant=meant,
+        means=means,
     )
 
 

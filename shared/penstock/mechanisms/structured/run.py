@@ -30,12 +30,14 @@ from scipy.stats import qmc
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.classes.class_population import ClassPopulation, fit_classes
-from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.copula.grids import Grid, draw_values, make_grid
 from penstock.mechanisms.copula.population import (
     Population,
     fit_population,
     quasi_random,
+    read_shares,
 )
+from penstock.mechanisms.copula.told_means import MeanScores, ToldMeans
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.released import (
     Refitting,
@@ -71,6 +73,7 @@ from penstock.mechanisms.structured.plan import (
 )
 from penstock.mechanisms.structured.planting import Planting, make_planting
 from penstock.mechanisms.structured.regressors import Design, make_design
+from penstock.mechanisms.structured.score_clipping import release_scores
 from penstock.privacy.measurements import Exchange
 from penstock.privacy.noise.sources import NoiseSource, make_twins, permutation
 from penstock.schema import Coded, Column, Schema
@@ -299,6 +302,7 @@ def fit(
         most=plan.groups,
     )
     find = fit_population if plan.pairs is None else of_classes
+    means = release_means(plan, grids, counts, coded, present, noise)
     population = find(
         grids,
         counts.cells[: len(grids)],
@@ -312,6 +316,7 @@ def fit(
         plan.radius,
         _POWER,
         list_asked(grids, plan.outcomes),
+        means,
         noise,
     )
     persons, uniforms = make_persons(population, len(counted) - len(grids))
@@ -324,6 +329,38 @@ def fit(
         if not drawn.lasting:
             persons = {**persons, **found.draw(persons, uniforms[index])}
     return Model(schema, population, tuple(outcomes), counts.rows)
+
+
+def release_means(
+    plan: StructuredPlan,
+    grids: Sequence[Grid],
+    counts: Counts,
+    coded: Coded,
+    present: Bools,
+    noise: NoiseSource,
+) -> ToldMeans | None:
+    """Declared means and shares; None where there are none.
+
+    Args:
+        counts: of the grids' cells, and of more.
+    """
+    if not plan.meant:
+        return None
+    places = {grid.column.name: j for j, grid in enumerate(grids)}
+    asked = [places[one.column] for one in plan.meant]
+    own = [(grids[j], counts.cells[j], counts.sd) for j in asked]
+    seen = [read_shares(*each, counts.rows) for each in own]
+    sd = 0.0 if plan.means is None else plan.means.sd
+    errors = counts.sd / counts.rows, sd / counts.rows
+    scores = MeanScores.of(plan.meant, [grid for grid, *_ in own], seen, *errors)
+    total = release_scores(scores(coded), present, plan.rows, plan.means, noise)
+    latents = quasi_random(sum(grid.latents for grid, *_ in own), _POWER)
+    ends = np.cumsum([grid.latents for grid, *_ in own])[:-1]
+    persons = {
+        each[0].column.name: draw_values(each[0], share, mine)
+        for each, share, mine in zip(own, seen, np.split(latents, ends, axis=1), strict=True)
+    }
+    return ToldMeans(scores, total / counts.rows, sd / counts.rows, counts.rows, persons)
 
 
 def make_persons(population: Population | ClassPopulation, outcomes: int) -> tuple[Coded, Array]:

@@ -295,6 +295,13 @@ def estimate_rows(counted: float, parts: Sequence[Array], sd: float, most: int) 
     return float(min(max(sums @ precision / precision.sum(), least), max(most, 1)))
 
 
+def expect_positive(noisy: float, sd: float) -> float:
+    """E max(0, X), X normal about a noisy number with the sd of its noise: what may be above 0 is
+    not taken for nothing."""
+    a = noisy / sd
+    return sd * (a * float(ndtr(a)) + math.exp(-min(a * a, 700.0) / 2) / math.sqrt(2 * math.pi))
+
+
 def _places(
     x: Array, low: float, high: float, points: Array | None
 ) -> tuple[int, NDArray[np.intp]]:

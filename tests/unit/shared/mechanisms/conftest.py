@@ -63,6 +63,7 @@ def make_population(rows: Coded, asked: Sequence[str]) -> Population:
         4.0,
         10,
         asked,
+        None,
         SeededNoise(0),
     )
 

@@ -21,8 +21,8 @@ from penstock.mechanisms.scoring.descriptions import Way, list_descriptions
 from penstock.mechanisms.scoring.foresight import planned_width
 from penstock.mechanisms.scoring.plan import ScoringPlan, plan, plan_at
 from penstock.mechanisms.scoring.run import answer
-from penstock.mechanisms.scoring.tallies import expect_positive
 from penstock.mechanisms.scoring.ways import make_tally
+from penstock.mechanisms.tables.margins import expect_positive
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand

@@ -10,10 +10,12 @@ import pytest
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import MECHANISMS, Structured
+from penstock.mechanisms.copula.told_means import Meant
 from penstock.mechanisms.protocol import Asked, settings_to_dict
 from penstock.mechanisms.structured.declared import list_durations, list_outcomes
 from penstock.mechanisms.structured.outcomes.baselines import count_deviations
 from penstock.mechanisms.structured.plan import (
+    MEANS,
     list_given,
     make_grids,
     most_score,
@@ -182,7 +184,48 @@ def test_what_no_regression_asks_of_is_a_covariate() -> None:
     found = plan(Structured(), Schema((AGE, SEX)), 100, ASKED, (Estimand("e", "mean", "age"),))
     assert found.outcomes == ()
     assert found.covariates == ("age", "sex")
-    assert [event.label for event in found.events] == ["margins", "moments", "pairs"]
+    assert [event.label for event in found.events] == ["margins", "means", "moments", "pairs"]
+
+
+def test_declared_means_of_covariates_are_a_release_of_their_own() -> None:
+    ward = Column("ward", "categorical", levels=("a", "b", "c"))
+    schema = Schema((*OUTCOME, AGE, SEX, ward, Column("x", "continuous", 0, 1)))
+    asked = (
+        Estimand("e", "cox", "t", "age"),
+        Estimand("m", "mean", "age"),
+        Estimand("n", "mean", "age"),
+        Estimand("s", "mean", "sex"),
+        Estimand("o", "share", "age", threshold=65.0, direction="above"),
+        Estimand("w", "count", "ward", outcome_level="b"),
+    )
+    # Among some rows, of another kind, or of an outcome, which has a model of its own.
+    others = (
+        Estimand("f", "ols", "x", "age"),
+        Estimand("g", "mean", "x"),
+        Estimand("h", "mean", "age", where="sex == '1'"),
+        Estimand("i", "quantile", "age", probability=0.5),
+        Estimand("j", "survival", "t", at=5.0),
+        Estimand("k", "table", "ward", term="sex", level="1", outcome_level="b"),
+    )
+    found = plan(Structured(), schema, 100, ASKED, asked)
+    every = plan(Structured(), schema, 100, ASKED, (*asked, *others))
+    none = plan(Structured(), schema, 100, ASKED, (asked[0], *others))
+    assert found.meant == every.meant
+    assert found.meant == (
+        Meant("age"),
+        Meant("sex", "level", 1),
+        Meant("age", "above", 65.0),
+        Meant("ward", "level", 1),
+    )
+    assert none.meant == ()
+    assert none.means is None
+    assert found.means is not None
+    assert (found.means.sensitivity, found.means.squared, found.means.size) == (1.0, 1, 4)
+    spent = [m.count / m.noise_multiplier**2 for m in found.measurements]
+    assert spent[1] / sum(spent) == pytest.approx(MEANS)
+    assert 0.999 < found.epsilon <= 1.0
+    # Noise for tables of fewer rows is smaller in the same way.
+    assert found.with_noise(0.5).means == found.means.with_noise(0.5)
 
 
 NUMBER, VISITS = Column("sbp", "continuous", 60, 240), Column("visits", "integer", 0, 30)
