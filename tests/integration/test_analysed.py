@@ -87,7 +87,7 @@ def test_a_release_that_cannot_be_asked_is_refused(pulled):
 
 
 def test_one_copy_is_not_enough(pulled, tmp_path):
-    with pytest.raises(InvalidInput, match="is missing"):
+    with pytest.raises(InvalidInput, match=r"study\.json: is missing, got a folder with nothing"):
         read_holdings(tmp_path)
 
 

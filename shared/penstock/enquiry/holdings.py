@@ -156,7 +156,7 @@ def _require_all_sites(report: Json, folder: Path) -> None:
 def _read_tables(path: Path, study: Study, number: str) -> dict[str, list[tuple[int, Coded]]]:
     """By site, each table in the order of its number, with the copy that it is, or was made of."""
     if not path.exists():
-        raise _unfit(path.parent, path.name, "is missing", path.name, "copies and refits")
+        raise _missing(path, "copies and refits of a study")
     table = pq.read_table(path)
     own = table.select(study.schema.names)
     found: dict[str, list[tuple[int, Coded]]] = {}
@@ -188,8 +188,15 @@ def _read_json(path: Path) -> Json:
     try:
         found: Json = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise _unfit(path.parent, path.name, "is missing", path.name, "a pulled study") from None
+        raise _missing(path, "a pulled study") from None
     return found
+
+
+def _missing(path: Path, bound: str) -> InvalidInput:
+    """Of a file that a pulled folder has."""
+    held = sorted(one.name for one in path.parent.glob("*")) if path.parent.is_dir() else []
+    value = f"a folder with {', '.join(held[:MOST_NAMED]) or 'nothing'}"
+    return _unfit(path.parent, path.name, "is missing", value, bound)
 
 
 def _unfit(
