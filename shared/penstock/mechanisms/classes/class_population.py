@@ -188,7 +188,7 @@ def fit_classes(
         if ordered:
             seen = _add_clipped(seen, score, persons, radius)
         if means is not None:
-            means = means.correct(persons)
+            means = replace(means, persons=persons)
         further = replace(told, moments=_add_means(seen, means, groups))
         mixture = fit_mixture(further, mixture)
         found = _compose(groups, mixture, shares, values, sd, count)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -177,7 +177,7 @@ def fit_population(
     root, at = take_root(correlation), 0
     gap = told - look(root)
     if means is not None:
-        means = means.correct(_decode(cells, latents @ root))
+        means = replace(means, persons=_decode(cells, latents @ root))
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:
             known = [recall(one.points, shares[j], weights[at], gap[at, [-1, at]], error, count)]

@@ -11,8 +11,8 @@ out numbers are clipped is where noise, and what counts alone tell of beyond, er
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -103,19 +103,20 @@ class MeanScores:
     def of(
         cls,
         meant: Sequence[Meant],
-        grids: Sequence[Grid],
-        shares: Sequence[Array],
+        columns: Mapping[str, tuple[Grid, Array]],
         counted: float,
         told: float,
     ) -> MeanScores:
-        """By what was counted of the column of each.
+        """By what was counted.
 
         Args:
+            columns: by name, their cells and the shares of these.
             counted, told: sds of the noise on a cell's share, and on the mean of vectors.
         """
         middles, reach, typical = np.zeros((3, len(meant)))
         told *= math.sqrt(1 + _TYPICAL * (len(meant) - 1))
-        for j, (one, grid, share) in enumerate(zip(meant, grids, shares, strict=True)):
+        for j, one in enumerate(meant):
+            grid, share = columns[one.column]
             points = one.points(grid)
             there = ~np.isnan(points)
             p, x = share[there] / share[there].sum(), points[there]
@@ -178,10 +179,6 @@ class ToldMeans:
     error: float
     rows: float
     persons: Coded
-
-    def correct(self, persons: Coded) -> ToldMeans:
-        """The same beside other persons."""
-        return replace(self, persons=persons)
 
     def recall(self, grid: Grid) -> list[Known]:
         """Of one column, as the shares of its cells are to have them: of clipped entries, as they

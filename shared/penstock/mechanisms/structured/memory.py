@@ -91,8 +91,10 @@ def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None)
     else:  # levels have no scores; each column's groups are counted
         width = design + sum(grid.ordered for grid in grids)
     intervals = INTERVALS if plan.outcomes or plan.pairs is None else 0
-    # Arrays of a row's design and scores, and of a row's time in each interval.
-    row = 4 * (width + score) + 8 * intervals + 4 * (columns or len(schema.columns))
+    # Arrays of a row's design, scores and declared means, and of a row's time in each interval.
+    row = (
+        4 * (width + score + len(plan.meant)) + 8 * intervals + 4 * (columns or len(schema.columns))
+    )
     entries = max(score, _LEAST_ENTRIES)
     classes = _mixture_numbers(plan, make_grids(schema, plan.outcomes, plan.fine))
     return NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries + classes)

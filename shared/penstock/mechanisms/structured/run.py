@@ -346,20 +346,16 @@ def release_means(
     """
     if not plan.meant:
         return None
-    places = {grid.column.name: j for j, grid in enumerate(grids)}
-    asked = [places[one.column] for one in plan.meant]
-    own = [(grids[j], counts.cells[j], counts.sd) for j in asked]
-    seen = [read_shares(*each, counts.rows) for each in own]
+    named = {one.column for one in plan.meant}
+    own = [(g, c) for g, c in zip(grids, counts.cells, strict=False) if g.column.name in named]
+    seen = {g.column.name: (g, read_shares(g, c, counts.sd, counts.rows)) for g, c in own}
     sd = 0.0 if plan.means is None else plan.means.sd
-    errors = counts.sd / counts.rows, sd / counts.rows
-    scores = MeanScores.of(plan.meant, [grid for grid, *_ in own], seen, *errors)
+    scores = MeanScores.of(plan.meant, seen, counts.sd / counts.rows, sd / counts.rows)
     total = release_scores(scores(coded), present, plan.rows, plan.means, noise)
-    latents = quasi_random(sum(grid.latents for grid, *_ in own), _POWER)
-    ends = np.cumsum([grid.latents for grid, *_ in own])[:-1]
-    persons = {
-        each[0].column.name: draw_values(each[0], share, mine)
-        for each, share, mine in zip(own, seen, np.split(latents, ends, axis=1), strict=True)
-    }
+    widths = [grid.latents for grid, _ in own]
+    latents = np.split(quasi_random(sum(widths), _POWER), np.cumsum(widths)[:-1], axis=1)
+    drawn = zip(seen.items(), latents, strict=True)
+    persons = {name: draw_values(*each, mine) for (name, each), mine in drawn}
     return ToldMeans(scores, total / counts.rows, sd / counts.rows, counts.rows, persons)
 
 

@@ -57,7 +57,7 @@ def test_a_cell_stands_for_what_even_values_in_it_have_on_average(
 
 def test_a_level_that_rows_may_lack_is_not_scaled_up_without_end() -> None:
     grid, one = make_grid(WARD), Meant("ward", "level", 2)
-    scores = MeanScores.of((one,), [grid], [np.eye(4)[1]], 0.1, 0.1)
+    scores = MeanScores.of((one,), {"ward": (grid, np.eye(4)[1])}, 0.1, 0.1)
     assert scores.middles[0] == 0.02
     assert scores.weights[0] * 0.98 == pytest.approx(1)  # who has it is at the end
 
@@ -68,8 +68,9 @@ def test_a_number_that_nearly_all_have_alike_leaves_room_for_others() -> None:
     for share in (0.05, 0.0):
         packs = np.full(grids[0].count, share / (grids[0].count - 1))
         packs[grids[0].spike] = 1 - share
-        shares = [packs, np.full(grids[1].count, 1 / grids[1].count)]
-        scores = MeanScores.of((Meant("packs"), Meant("pain")), grids, shares, 0.01, 0.01)
+        pain = np.full(grids[1].count, 1 / grids[1].count)
+        columns = {"packs": (grids[0], packs), "pain": (grids[1], pain)}
+        scores = MeanScores.of((Meant("packs"), Meant("pain")), columns, 0.01, 0.01)
         assert scores.weights[0] > 0.5 / 900
         assert scores.weights[1] > 0.5 / 10
 
@@ -82,7 +83,7 @@ def test_the_more_counts_know_of_a_tail_the_nearer_a_number_is_clipped(
 ) -> None:
     grid = make_grid(COSTS)
     p = np.exp(-np.arange(grid.count) / 4.0) / np.exp(-np.arange(grid.count) / 4.0).sum()
-    scores = MeanScores.of((Meant("costs"),), [grid], [p], counted, told)
+    scores = MeanScores.of((Meant("costs"),), {"costs": (grid, p)}, counted, told)
     assert least < 1 / scores.weights[0] < most
 
 
@@ -104,9 +105,8 @@ def see_wards(seed: int, sd: float, meant: tuple[Meant, ...] = MEANT) -> dict[st
         shares[name] = read_shares(grid, counts[name], sd, n)
         latents[name] = rng.standard_normal((20_000, grid.latents))
         persons[name] = draw_values(grid, shares[name], latents[name])
-    own = [one.column for one in meant]
-    seen = [shares[c] for c in own]
-    scores = MeanScores.of(meant, [grids[c] for c in own], seen, sd / n, 2 * sd / n)
+    columns = {name: (grid, shares[name]) for name, grid in grids.items()}
+    scores = MeanScores.of(meant, columns, sd / n, 2 * sd / n)
     clipped = clip_rows(scores(rows), 1.0)
     told = ToldMeans(scores, clipped.mean(axis=0), 0.0, n, persons)
     again = {
