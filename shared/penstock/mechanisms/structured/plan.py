@@ -65,8 +65,7 @@ from penstock.privacy.measurements import WholeSum, charge
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
-from penstock.questions.models.longitudinal import COUNT, DIRECTIONS, SHARE
-from penstock.questions.models.mean import MEAN as PLAIN_MEAN
+from penstock.questions.models.longitudinal import DIRECTIONS
 from penstock.schema import Schema
 
 _ROOM = 1.0
@@ -320,9 +319,7 @@ def list_meant(grids: Sequence[Grid], estimands: Sequence[Estimand]) -> tuple[Me
     found = [
         _mean_of(columns[e.outcome], e)
         for e in estimands
-        if e.model in (PLAIN_MEAN.name, SHARE.name, COUNT.name)
-        and e.outcome in columns
-        and not (e.where or e.times)
+        if e.regression.averages and e.outcome in columns and not (e.where or e.times)
     ]
     return tuple(dict.fromkeys(found))
 

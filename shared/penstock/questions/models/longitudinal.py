@@ -118,6 +118,7 @@ SHARE = LongitudinalModel(
     least=0,
     asks=("threshold", "direction"),
     level=True,
+    averages=True,
     link="logit",
 )
 CHANGE = LongitudinalModel(
@@ -215,6 +216,7 @@ COUNT = LongitudinalModel(
     level=True,
     ends=True,
     total=True,
+    averages=True,
     link="count",
 )
 """Rows that have a level, a value beyond a threshold, or, of a duration, its event."""

@@ -13,5 +13,6 @@ MEAN = Model(
     ratio=False,
     compares=False,
     in_outcome_units=True,
+    averages=True,
     draft=4,
 )

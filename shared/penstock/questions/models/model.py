@@ -37,6 +37,8 @@ class Model:
         in_outcome_units: the estimate carries the outcome's unit.
         total: the estimate is a number of these very rows, of which sites are added up, and which
             no sampling of rows makes uncertain; else it is of the persons they stand for.
+        averages: it follows from a mean over rows: of the outcome, or of who has its level or lies
+            beyond its threshold.
         robust: whether ``errors = "robust"`` can be asked for it.
         draft: place among the questions that a draft of a study begins with, the first that suits
             its columns; None: no draft begins with it.
@@ -53,6 +55,7 @@ class Model:
     needs_event: bool = False
     in_outcome_units: bool = False
     total: bool = False
+    averages: bool = False
     robust: bool = False
     draft: int | None = None
 
