@@ -81,3 +81,35 @@ def test_declared_means_of_few_rows_err_less_than_counts_do(
     [told_rms, counted_rms] = [np.sqrt(np.mean(np.square(e), axis=0)) for e in (told, counted)]
     assert (told_rms < [0.06, 0.16, 0.03]).all()
     assert told_rms.sum() < 0.75 * counted_rms.sum()
+
+
+def test_a_persons_many_rows_are_clipped_as_rows_of_the_model_are() -> None:
+    """Of a number that few have, at little noise: no mean is drawn towards the middle."""
+    rng, k = np.random.default_rng(0), 3
+    schema = Schema(
+        (Column("packs", "integer", lower=0, upper=900, spike=0), Column("smoker", "binary")),
+        person="id",
+        max_rows_per_person=k,
+    )
+    real: Coded = {
+        "packs": np.where(rng.random(k * N) < 0.9, 0, rng.integers(1, 900, k * N)) * 1.0,
+        "smoker": (rng.random(k * N) < 0.4) * 1.0,
+    }
+    asked = (
+        Estimand("packs", "mean", "packs"),
+        Estimand("any", "share", "packs", threshold=0.0, direction="above"),
+        Estimand("smoker", "mean", "smoker"),
+    )
+    settings, encoding = Structured(copies=4, refits=0, planted=0), Encoding(schema)
+    planned = plan(settings, schema, N, PrivacyRequest(30.0, 1e-5), asked)
+    laid, present = encoding.encode(real, rng)
+    handed = (laid.reshape(N, k, -1), present.reshape(N, k))
+    copies = [
+        dict(p.columns) for p in release(settings, planned, encoding, *handed, SeededNoise(1))
+    ]
+    for read in (
+        lambda t: t["packs"].mean(),
+        lambda t: (t["packs"] > 0).mean(),
+        lambda t: t["smoker"].mean(),
+    ):
+        assert np.mean([read(copy) for copy in copies]) == pytest.approx(read(real), rel=0.03)

@@ -335,7 +335,8 @@ def _mean_of(grid: Grid, asked: Estimand) -> Meant:
 
 
 def measure_means(sigma: float, means: int) -> WholeSum:
-    """A sum of whole vectors of norm at most 1, one of each person, with an entry for each mean.
+    """A sum of whole vectors of norm at most 1, one of each person, with an entry for each mean:
+    of k rows a person, each is clipped to 1/k.
 
     Sensitivity: 1 in L2, zero-out of one person, exactly, as of :func:`measure_outcome`.
     """

@@ -74,6 +74,7 @@ from penstock.mechanisms.structured.plan import (
 from penstock.mechanisms.structured.planting import Planting, make_planting
 from penstock.mechanisms.structured.regressors import Design, make_design
 from penstock.mechanisms.structured.score_clipping import release_scores
+from penstock.mechanisms.tables.moments import clip_rows
 from penstock.privacy.measurements import Exchange
 from penstock.privacy.noise.sources import NoiseSource, make_twins, permutation
 from penstock.schema import Coded, Column, Schema
@@ -349,9 +350,13 @@ def release_means(
     named = {one.column for one in plan.meant}
     own = [(g, c) for g, c in zip(grids, counts.cells, strict=False) if g.column.name in named]
     seen = {g.column.name: (g, read_shares(g, c, counts.sd, counts.rows)) for g, c in own}
-    sd = 0.0 if plan.means is None else plan.means.sd
+    sd = 0.0 if plan.means is None else plan.rows * plan.means.sd
     scores = MeanScores.of(plan.meant, seen, counts.sd / counts.rows, sd / counts.rows)
-    total = release_scores(scores(coded), present, plan.rows, plan.means, noise)
+    scored = scores(coded)
+    if plan.rows > 1:
+        # Each row by itself, so that what is clipped does not depend on which rows are one's own.
+        scored = clip_rows(scored, 1.0) / plan.rows
+    total = plan.rows * release_scores(scored, present, plan.rows, plan.means, noise)
     widths = [grid.latents for grid, _ in own]
     latents = np.split(quasi_random(sum(widths), _POWER), np.cumsum(widths)[:-1], axis=1)
     drawn = zip(seen.items(), latents, strict=True)
