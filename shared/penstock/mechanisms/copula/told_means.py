@@ -2,10 +2,11 @@ r"""Means that a study declares, of single columns, from one noisy sum of rows.
 
 Counts of a column's cells say what lies where, and of its mean little where rows are few: the noise
 of every cell moves it, and of cells at the ends most. A sum of the values themselves errs by far
-less. A person's vector is w∘u, u the standardised values, or who is among those that are asked
-about, :math:`(f - m)/s` by the counts, clipped to norm 1. What each cell has of a clipped entry is
-known, so that clipping biases nothing: shares are to have the clipped mean that rows have. How far
-out numbers are clipped is where noise, and what counts alone tell of beyond, err least together.
+less. Of each mean a row has how far its value lies from a middle, over how far values are to reach;
+or, of a share, whether it is among those asked about, counted alike. The vector of these is clipped
+to norm 1. What a cell's rows have of a clipped entry is known without looking at rows, so shares of
+the cells are found at which the clipped mean is the released one. How far values reach is where the
+noise, and the error of what lies beyond, of which counts alone tell, are least together.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ measurement              what is released                                 event
 =======================  ===============================================  =================
 margins                  counts of each column's cells, each duration's   DiscreteGaussian
                          times by event, and the number of rows
-means                    a sum of clipped values of columns of which a     DiscreteGaussian
-                         mean or a share is declared
+means                    a sum of clipped values of columns of which a    DiscreteGaussian
+                         mean, a share or a count is declared
 moments                  second moments of weighted, clipped scores; not  DiscreteGaussian
                          of levels whose pairs are counted
 pairs                    counts of each pair of columns, where there are  DiscreteGaussian
