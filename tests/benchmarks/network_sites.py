@@ -37,6 +37,7 @@ from flwr.supernode import fleet_http_connection
 from penstock.privacy.accounting import accountant
 from penstock.privacy.events import RELATION, Gaussian, to_dict
 from penstock.processes.flower import pack, unpack
+from penstock.processes.stop_flag import StopFlag
 from penstock.schema import Column, Schema, to_arrow
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.manifest import Manifest, sign_manifest
@@ -287,7 +288,7 @@ def connected(folder: SiteFolder) -> Iterator[tuple[Any, ...]]:
         yield calls
 
 
-def node(folder: SiteFolder, stop: threading.Event, make_gate: Callable[..., Gate] = Gate) -> None:
+def node(folder: SiteFolder, stop: StopFlag, make_gate: Callable[..., Gate] = Gate) -> None:
     """One site on Flower's own connection, at the pace of our SuperNode."""
     gate, pace = make_gate(folder), Pace()
     with connected(folder) as (_, receive, send, _, _, pull, push, confirm):
@@ -318,7 +319,7 @@ def node(folder: SiteFolder, stop: threading.Event, make_gate: Callable[..., Gat
 
 
 def main(folders: list[str], make_gate: Callable[..., Gate] = Gate) -> None:
-    stop = threading.Event()
+    stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT_SECONDS
     claims()

@@ -215,7 +215,13 @@ class Federation:
     def _stop_one(self, machine: str) -> int:
         daemon = self._daemons.pop(machine)
         daemon.send_signal(signal.SIGTERM)
-        return daemon.wait(60)
+        try:
+            return daemon.wait(60)
+        except subprocess.TimeoutExpired:
+            self._daemons[machine] = daemon  # to be ended with the rest
+            raise AssertionError(
+                f"{machine} did not stop: {self.leftovers()}\n{self.logs()}"
+            ) from None
 
     def await_end(self, machine: str) -> None:
         """Wait for a daemon that somebody else has told to stop."""

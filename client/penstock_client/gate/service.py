@@ -30,6 +30,7 @@ from penstock.base.errors import (
     UploadRejected,
 )
 from penstock.processes.confinement import forbid_dumps
+from penstock.processes.stop_flag import StopFlag
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
 from penstock_client.gate.admission import refuse
@@ -275,7 +276,7 @@ def serve_gate(
     paths.check_sockets()
     os.umask(0o077)
     forbid_dumps()
-    stopping = threading.Event()
+    stopping = StopFlag()
     with hold_exclusively(paths.lock):
         notes = []
         for path in (paths.gate_socket, paths.steward_socket):

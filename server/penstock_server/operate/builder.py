@@ -15,7 +15,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from penstock.base.errors import CoordinatorError, PenstockError
 from penstock.base.files import sync_directory
 from penstock.processes import logs
 from penstock.processes.confinement import forbid_dumps
+from penstock.processes.stop_flag import StopFlag
 from penstock_server.install.founding import open_coordinator
 from penstock_server.results.assembly import Assembly, End, Outcome, explain_disk
 from penstock_server.results.material import gather
@@ -252,7 +252,7 @@ def main(root: Path) -> None:
     os.umask(0o077)
     logs.log_to_stderr()
     forbid_dumps()
-    stopping = threading.Event()
+    stopping = StopFlag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     builder = Builder(open_coordinator(root))

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.processes import leash
+from penstock.processes.stop_flag import StopFlag
 
 # A killed SuperNode is refused until two of its heartbeats were missed: the last waits are longer.
 BACKOFF = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 90.0)
@@ -159,15 +160,15 @@ class Supervisor:
         self._settled = settled
         self._grace = grace
         self._patience = patience
-        self._hurry = threading.Event()
+        self._hurry = StopFlag()
 
-    def run(self, stop: threading.Event | None = None) -> int:
+    def run(self, stop: StopFlag | None = None) -> int:
         """Block until ``stop`` is set, a signal arrives, or the final child has ended.
 
         Returns:
             0; no child is left then.
         """
-        stop = stop if stop is not None else threading.Event()
+        stop = stop if stop is not None else StopFlag()
         announced = False
         with self._catch_signals(stop):
             try:
@@ -186,7 +187,7 @@ class Supervisor:
             self._tell(text)
 
     @contextlib.contextmanager
-    def _catch_signals(self, stop: threading.Event) -> Iterator[None]:
+    def _catch_signals(self, stop: StopFlag) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield  # Python lets only the main thread have handlers
             return

@@ -26,6 +26,7 @@ from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian
 from penstock.processes import logs
 from penstock.processes.flower import acquire, keep_beating, make_task_client, wait_for
+from penstock.processes.stop_flag import StopFlag
 from penstock_server.install.founding import open_coordinator
 from penstock_server.store.folder import Folder
 from penstock_server.studies.coordinator import Coordinator
@@ -45,7 +46,7 @@ def main(root: Path) -> None:
     """Pump until SIGTERM."""
     os.umask(0o077)
     logs.log_to_stderr()
-    stopping = threading.Event()
+    stopping = StopFlag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _end(stopping))
     folder = Folder(root)
@@ -60,7 +61,7 @@ def main(root: Path) -> None:
     _pump(folder, coordinator, control.start_run(), nodes, stopping.is_set)
 
 
-def _end(stopping: threading.Event) -> None:
+def _end(stopping: StopFlag) -> None:
     """Stop; and where a call to a SuperLink that is gone is tried again for ever, end anyway.
 
     Nothing is lost: what was on its way is asked again by the next runner.

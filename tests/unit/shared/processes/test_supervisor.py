@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from penstock.processes import supervisor as module
+from penstock.processes.stop_flag import StopFlag
 from penstock.processes.supervisor import Child, Supervisor, make_flower_environment, python_command
 
 LONG = 300.0
@@ -51,7 +52,7 @@ class Running:
     """A supervisor in a thread; what it told."""
 
     def __init__(self, *children, **options):
-        self.told, self.stop, self.ready = [], threading.Event(), threading.Event()
+        self.told, self.stop, self.ready = [], StopFlag(), threading.Event()
         options = {"backoff": (0.05, 0.1, 0.2), "settled": LONG, "grace": 20.0, **options}
         self.supervisor = Supervisor(
             children, tell=self.told.append, on_ready=self.ready.set, **options
@@ -363,10 +364,11 @@ def test_a_supervisor_that_died_before_its_child_asked_starts_nothing(tmp_path):
 
 
 ORPHANS = """
-import os, subprocess, sys, threading, time
+import os, subprocess, sys, time
+from penstock.processes.stop_flag import StopFlag
 from penstock.processes.supervisor import Child, Supervisor
 made = "import os, sys\\nif os.fork() == 0:\\n  os.setsid()\\n  sys.exit(os._exit(0))"
-stop = threading.Event()
+stop = StopFlag()
 turns = []
 def tell(text):
     turns.append(text)
