@@ -49,7 +49,7 @@ browser: setup ## Chromium by apt-get, and axe-core, for the tests of the report
 demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between them, one report
 	$(BIN)/penstock demo --out penstock-demo
 
-test: setup ## all tests (about half an hour on two cores); JOBS=1 for one after the other
+test: setup ## all tests (about fifty minutes on two cores); JOBS=1 for one after the other
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5
 
 soak: setup ## long fault runs
