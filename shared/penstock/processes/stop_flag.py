@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-STEP_SECONDS = 0.05
+STEP_SECONDS = 0.1
 
 
 class StopFlag:
@@ -27,7 +27,7 @@ class StopFlag:
         return self._told
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until it is set (seen within 0.05 s); whether it is."""
+        """Wait so long, or until it is set (seen within 0.1 s); whether it is."""
         end = time.monotonic() + seconds
         while not self._told and (left := end - time.monotonic()) > 0:
             time.sleep(min(STEP_SECONDS, left))
