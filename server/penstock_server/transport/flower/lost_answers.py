@@ -14,13 +14,19 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest, PushMessagesResponse
 from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
 from flwr.server.superlink.linkstate import LinkState
 from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
+from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.utils import uint64_to_int64
+
+from penstock_server.transport.flower.busy import Busy
 
 log = logging.getLogger("penstock.superlink")
 
 _UNANSWERED = """SELECT message_id FROM message_ins
     WHERE dst_node_id = :node AND delivered_at <> ''
     AND message_id NOT IN (SELECT reply_to_message_id FROM message_res)"""
+_PENDING = """SELECT 1 FROM object_push_session_pending
+    JOIN object_push_sessions USING (session_id)
+    WHERE session_id = :session AND object_id = :part AND run_id = :run"""
 
 
 def forget_unanswered(state: LinkState, node_id: int) -> None:
@@ -41,10 +47,29 @@ def forget_unanswered(state: LinkState, node_id: int) -> None:
 def accept_again(
     state: LinkState, asked: PushObjectRequest, answer: PushObjectResponse
 ) -> PushObjectResponse:
-    """A part of a message that came before is stored, also when it comes once more."""
+    """A part of a message that came before is stored, also when it comes once more.
+
+    Raises:
+        Busy: where it could not be stored now. Flower keeps that error to itself, says of the part
+            that nobody waits for it, and the node drops its whole answer.
+    """
     if not answer.stored:
         answer.stored = state.object_store.get(asked.object_id) == asked.object_content != b""
+    if not answer.stored and _is_awaited(state, asked):
+        raise Busy("a part that is waited for could not be stored")
     return answer
+
+
+def _is_awaited(state: LinkState, asked: PushObjectRequest) -> bool:
+    """Whether this part is waited for, and what came is it."""
+    known = {
+        "session": asked.session_id,
+        "part": asked.object_id,
+        "run": uint64_to_int64(asked.run_id),
+    }
+    if not _require_sql(state).query(_PENDING, known):
+        return False
+    return get_object_id(asked.object_content) == asked.object_id
 
 
 def is_taken(state: LinkState, asked: PushMessagesRequest) -> bool:

@@ -36,6 +36,7 @@ from penstock_server.transport.flower.fleet_calls import SITE_LOOKS, list_calls
 from penstock_server.transport.flower.superlink import make_app
 
 PROTOBUF = {"content-type": "application/protobuf"}
+PART = fleet_calls.FLEET + "push-object"
 
 
 @pytest.fixture
@@ -146,11 +147,13 @@ class Line:
         self.state.activate_task(run.primary_task_id)
 
     def call(self, path, request, answer):
-        found = ask(
-            DirectCalls(self.app, list_calls()), path, request.SerializeToString(), sign(self.key)
-        )
+        found = self.ask(path, request)
         assert found.status_code == 200, found.content
         return answer.FromString(found.content)
+
+    def ask(self, path, request):
+        calls = DirectCalls(self.app, list_calls())
+        return ask(calls, path, request.SerializeToString(), sign(self.key))
 
     def make(self, answered=""):
         """A message to the node, or its answer to one."""
@@ -188,14 +191,17 @@ class Line:
 
     def push(self, session, part, content):
         """Whether a part of an answer is stored."""
-        request = PushObjectRequest(
+        request = self.make_push(session, part, content)
+        return self.call(PART, request, PushObjectResponse).stored
+
+    def make_push(self, session, part, content):
+        return PushObjectRequest(
             node=Node(node_id=self.node),
             run_id=self.run,
             session_id=session,
             object_id=part,
             object_content=content,
         )
-        return self.call(fleet_calls.FLEET + "push-object", request, PushObjectResponse).stored
 
     def hear(self, sent):
         """What the coordinator hears of a message; what it heard of is forgotten."""
@@ -252,4 +258,33 @@ def test_an_answer_that_is_said_again_is_taken_as_said_once(app, heard):
     assert all(line.push(session, each, parts[each]) for each in others)
     for each, content in parts.items():
         assert line.state.object_store.get(each) == content
+    assert line.say(reply)[0] == set()
+
+
+def test_a_part_that_cannot_be_stored_now_is_asked_for_again(app, monkeypatch):
+    """Flower's store keeps a locked database to itself: the node heard that nobody waits for the
+    part and dropped its answer, and the coordinator asked again after a quarter of an hour."""
+    line = Line(app)
+    sent = line.send()
+    assert line.look() == [sent]
+    reply = line.make(sent)
+    parts = {key: part.deflate() for key, part in get_all_nested_objects(reply).items()}
+    _, session = line.say(reply)
+    part, *others = parts
+    pushed = line.make_push(session, part, parts[part])
+
+    def locked(*_):
+        raise OperationalError("UPDATE", {}, sqlite3.OperationalError("database is locked"))
+
+    with monkeypatch.context() as store:
+        store.setattr(type(line.state.object_store), "put", locked)
+        answer = line.ask(PART, pushed)
+        assert answer.status_code == 503
+        assert "part" not in answer.text
+        # What is not the part, and what nobody waits for, never will be stored.
+        assert not line.push(session, part, b"another")
+        assert not line.push("another", part, parts[part])
+    assert line.push(session, part, parts[part])
+    assert all(line.push(session, each, parts[each]) for each in others)
+    assert len(line.hear(sent)) == 1
     assert line.say(reply)[0] == set()
