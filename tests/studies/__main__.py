@@ -39,6 +39,7 @@ STUDIES = {
     "swf-mixture": "tests.studies.swf_mixture",
     "swf-toy": "tests.studies.swf_toy",
     "trajectories": "tests.studies.trajectories",
+    "unseen": "tests.studies.unseen",
     "wide-tables": "tests.studies.wide_tables",
 }
 

@@ -302,18 +302,18 @@ def _find_mark(
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def list_rows(found: Sequence[Found]) -> Iterator[Row]:
+def list_rows(found: Sequence[Found], worlds: Sequence[World] = WORLDS) -> Iterator[Row]:
     """Over all cells, of each world and number of sites, and of each question."""
     declared = [one for one in found if one.declared and one.k != ALONE]
     others = [one for one in found if not one.declared and one.k != ALONE]
     yield from _list_overall(declared, others)
     yield from _list_alone([one for one in found if one.k == ALONE and one.answers])
-    for world in WORLDS:
+    for world in worlds:
         for k in KS:
             here = [one for one in found if one.world == world and one.k == k]
             if here:
                 yield from _list_cell(f"{world}, {k} sites", here)
-    for world in WORLDS:
+    for world in worlds:
         own = [one for one in found if one.world == world and one.k != ALONE]
         for question in dict.fromkeys(one.question for one in own):
             asked = [one for one in own if one.question == question]

@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
+from tests.studies import unseen_tables
 from tests.studies.foreign_arms import seed_of
 from tests.studies.foreign_generators import FROZEN
 from tests.studies.foreign_real import read_table
@@ -197,6 +198,8 @@ def read_world(table: str) -> Table | None:
     rng = np.random.default_rng(seed)
     if table in FROZEN:
         found: Table | None = FROZEN[table](PERSONS, rng)
+    elif table in unseen_tables.MAKERS:
+        found = unseen_tables.read_unseen(table)
     else:
         found = read_table(table)
     if found is None:
@@ -207,7 +210,7 @@ def read_world(table: str) -> Table | None:
         schema=replace(found.schema, columns=columns),
         rows=found.rows | _toss(found.n, rng),
         named=(*found.named, COIN),
-        products=found.products or PRODUCTS[table],
+        products=found.products or {**PRODUCTS, **unseen_tables.PRODUCTS}[table],
     )
     return replace(table_of_luck, schema=table_of_luck.suggested())
 
@@ -240,7 +243,7 @@ def pose_questions(world: World, table: Table) -> Asked:
     """What a study of this world declares, and what is asked afterwards."""
     first = estimands(table, products=True)
     bare = _pose_study(world, table.schema, first)
-    texts = DECLARED[world.table]
+    texts = {**DECLARED, **unseen_tables.DECLARED}[world.table]
     more = [
         replace(read_question(text, bare)[0], name=f"declared{i}") for i, text in enumerate(texts)
     ]
@@ -248,7 +251,8 @@ def pose_questions(world: World, table: Table) -> Asked:
     names = [*table.named, *table.products, *texts]
     undeclared: dict[str, Estimand] = {}
     luck = f"{table.outcome} ~ {LUCK}"
-    for number, text in enumerate((*UNDECLARED[world.table], luck)):
+    further = {**UNDECLARED, **unseen_tables.UNDECLARED}[world.table]
+    for number, text in enumerate((*further, luck)):
         posed = read_question(text, study)
         one = posed[-1] if ":" in text else posed[0]
         undeclared[text] = replace(one, name=f"undeclared{number}")
@@ -326,7 +330,13 @@ class Job:
 
 
 def store() -> Store:
-    own = ("coverage_cells", "foreign_generators", "foreign_tables", "foreign_real")
+    own = (
+        "coverage_cells",
+        "foreign_generators",
+        "foreign_tables",
+        "foreign_real",
+        "unseen_tables",
+    )
     files = [f"tests/studies/{name}.py" for name in own]
     fits = ("combine", "floored", "floor", "refits", "slopes", "tails", "doubts")
     inference = [f"shared/penstock/inference/{name}.py" for name in fits]
@@ -335,9 +345,9 @@ def store() -> Store:
     return Store("coverage", [*files, *inference, held, *released])
 
 
-def list_jobs(draws: int = DRAWS) -> Iterator[Job]:
+def list_jobs(draws: int = DRAWS, worlds: Sequence[World] = WORLDS) -> Iterator[Job]:
     """The first draw of all worlds first, and twice as many draws of key worlds."""
-    there = [world for world in WORLDS if world.meant and read_world(world.table) is not None]
+    there = [world for world in worlds if world.meant and read_world(world.table) is not None]
     yield from (Job(world, -1) for world in there)
     for draw in range(2 * draws):
         for world in there:

@@ -38,7 +38,12 @@ def read_table(name: str) -> Table | None:
         return None
 
 
-def _read(name: str) -> pd.DataFrame:
+def read_csv(name: str) -> pd.DataFrame:
+    """A file of the folder.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
     folder = Path(os.environ.get("PENSTOCK_TABLES", "."))
     found = [path for end in ("csv", "csv.gz") if (path := folder / f"{name}.{end}").exists()]
     if not found:
@@ -46,20 +51,23 @@ def _read(name: str) -> pd.DataFrame:
     return pd.read_csv(found[0], na_values=["?", "-9", "-9.0"])
 
 
-def _survival(
+def arrange_survival(
     found: pd.DataFrame, time: str, event: str, columns: Sequence[Column], named: tuple[str, ...]
 ) -> Table:
     """Columns by their names in the file; the first two of ``columns`` are the outcome's."""
-    return _table(found, {time: columns[0].name, event: columns[1].name}, columns, named, "cox")
+    return arrange_columns(
+        found, {time: columns[0].name, event: columns[1].name}, columns, named, "cox"
+    )
 
 
-def _table(
+def arrange_columns(
     found: pd.DataFrame,
     names: dict[str, str],
     columns: Sequence[Column],
     named: tuple[str, ...],
     model: str,
 ) -> Table:
+    """Columns by ``names`` of the file's, the outcome first, in codes; complete rows alone."""
     frame = found.rename(columns=names)[[c.name for c in columns]].dropna()
     coded: Coded = {}
     for column in columns:
@@ -74,7 +82,7 @@ def _table(
 
 
 def _flchain() -> Table:
-    t = _read("flchain")
+    t = read_csv("flchain")
     t = t[t["futime"] > 0]  # three died on the day of their sample
     columns = (
         *outcome(4000, "days"),
@@ -85,11 +93,11 @@ def _flchain() -> Table:
         Column("creatinine", "continuous", 0.2, 20, 1, unit="mg/dl"),
         *binary("mgus"),
     )
-    return _survival(t, "futime", "death", columns, ("age", "sex", "kappa", "creatinine"))
+    return arrange_survival(t, "futime", "death", columns, ("age", "sex", "kappa", "creatinine"))
 
 
 def _nwtco() -> Table:
-    t = _read("nwtco")
+    t = read_csv("nwtco")
     t = t.assign(unfavourable=t["histol"] - 1, stage=t["stage"] - 1, study=t["study"] - 3)
     columns = (
         *outcome(3652, "days", "relapse"),
@@ -97,11 +105,11 @@ def _nwtco() -> Table:
         Column("stage", "ordered", levels=("I", "II", "III", "IV")),
         *binary("unfavourable", "study"),
     )
-    return _survival(t, "edrel", "rel", columns, ("stage", "unfavourable", "age"))
+    return arrange_survival(t, "edrel", "rel", columns, ("stage", "unfavourable", "age"))
 
 
 def _rotterdam() -> Table:
-    t = _read("rotterdam")
+    t = read_csv("rotterdam")
     t = t.assign(grade3=t["grade"] - 2)
     columns = (
         *outcome(3652, "days"),
@@ -112,11 +120,11 @@ def _rotterdam() -> Table:
         Column("er", "integer", 0, 10_000, label="Estrogen receptors", unit="fmol/l"),
         *binary("meno", "grade3", "hormon", "chemo"),
     )
-    return _survival(t, "dtime", "death", columns, ("nodes", "grade3", "chemo", "age"))
+    return arrange_survival(t, "dtime", "death", columns, ("nodes", "grade3", "chemo", "age"))
 
 
 def _colon() -> Table:
-    t = _read("colon")
+    t = read_csv("colon")
     t = t[t["etype"] == 2]
     t = t.assign(differ=t["differ"] - 1, extent=t["extent"] - 1)
     columns = (
@@ -128,11 +136,11 @@ def _colon() -> Table:
         Column("extent", "ordered", levels=("submucosa", "muscle", "serosa", "contiguous")),
         *binary("sex", "obstruct", "adhere", "surg"),
     )
-    return _survival(t, "time", "status", columns, ("rx=Lev+5FU", "nodes", "extent", "age"))
+    return arrange_survival(t, "time", "status", columns, ("rx=Lev+5FU", "nodes", "extent", "age"))
 
 
 def _mgus2() -> Table:
-    t = _read("mgus2")
+    t = read_csv("mgus2")
     columns = (
         *outcome(120, "months"),
         Column("age", "integer", 18, 110, unit="years"),
@@ -141,18 +149,18 @@ def _mgus2() -> Table:
         Column("creat", "continuous", 0.2, 30, 1, label="Creatinine", unit="mg/dl"),
         Column("mspike", "continuous", 0, 5, 1, label="Monoclonal spike", unit="g/dl"),
     )
-    return _survival(t, "futime", "death", columns, ("age", "sex", "hgb", "creat"))
+    return arrange_survival(t, "futime", "death", columns, ("age", "sex", "hgb", "creat"))
 
 
 def _nafld1() -> Table:
-    t = _read("nafld1")
+    t = read_csv("nafld1")
     columns = (
         *outcome(3652, "days"),
         Column("age", "integer", 18, 110, unit="years"),
         Column("bmi", "continuous", 8, 90, 1, unit="kg/m2"),
         *binary("male"),
     )
-    return _survival(t, "futime", "status", columns, ("age", "male", "bmi"))
+    return arrange_survival(t, "futime", "status", columns, ("age", "male", "bmi"))
 
 
 def _gbsg2() -> Table:
@@ -167,7 +175,9 @@ def _gbsg2() -> Table:
         Column("progrec", "integer", 0, 10_000, label="Progesterone receptors", unit="fmol/l"),
         Column("estrec", "integer", 0, 10_000, label="Estrogen receptors", unit="fmol/l"),
     )
-    return _survival(load_gbsg2(), "time", "cens", columns, ("horTh", "pnodes", "tgrade", "age"))
+    return arrange_survival(
+        load_gbsg2(), "time", "cens", columns, ("horTh", "pnodes", "tgrade", "age")
+    )
 
 
 def _rossi() -> Table:
@@ -177,7 +187,7 @@ def _rossi() -> Table:
         Column("prio", "integer", 0, 40, label="Number of prior convictions"),
         *binary("fin", "race", "wexp", "mar", "paro"),
     )
-    return _survival(load_rossi(), "week", "arrest", columns, ("fin", "age", "prio"))
+    return arrange_survival(load_rossi(), "week", "arrest", columns, ("fin", "age", "prio"))
 
 
 def _kidney() -> Table:
@@ -186,7 +196,9 @@ def _kidney() -> Table:
         Column("age", "integer", 0, 100, unit="years"),
         *binary("black_male", "white_male", "black_female"),
     )
-    return _survival(load_kidney_transplant(), "time", "death", columns, ("age", "black_male"))
+    return arrange_survival(
+        load_kidney_transplant(), "time", "death", columns, ("age", "black_male")
+    )
 
 
 # -- other outcomes --------------------------------------------------------------------------------
@@ -225,7 +237,7 @@ def _of_adult(model: str, first: str, named: tuple[str, ...]) -> Table:
         Column("race", "categorical", levels=_RACE),
     )
     ordered = sorted(columns, key=lambda column: column.name != first)
-    return _table(_read("adult").head(10_000), names, ordered, named, model)
+    return arrange_columns(read_csv("adult").head(10_000), names, ordered, named, model)
 
 
 def _randhie() -> Table:
@@ -240,7 +252,7 @@ def _randhie() -> Table:
         Column("disea", "continuous", 0, 60, 1, label="Chronic diseases"),
         *binary("idp", "physlm", "hlthg", "hlthf", "hlthp"),
     )
-    return _table(found, {}, columns, ("lncoins", "disea", "physlm", "hlthf"), "poisson")
+    return arrange_columns(found, {}, columns, ("lncoins", "disea", "physlm", "hlthf"), "poisson")
 
 
 def _fair() -> Table:
@@ -258,7 +270,7 @@ def _fair() -> Table:
         Column("occupation", "categorical", levels=("a", "b", "c", "d", "e", "f")),
     )
     named = ("rate_marriage", "age", "yrs_married", "religious")
-    return _table(found, {}, columns, named, "logistic")
+    return arrange_columns(found, {}, columns, named, "logistic")
 
 
 def _anes96() -> Table:
@@ -274,13 +286,13 @@ def _anes96() -> Table:
         Column("income", "integer", 1, 24, label="Income, in groups"),
     )
     found = anes96.load_pandas().data
-    return _table(found, {}, columns, ("selfLR", "age", "educ", "income"), "logistic")
+    return arrange_columns(found, {}, columns, ("selfLR", "age", "educ", "income"), "logistic")
 
 
 def _heart() -> Table:
     """Largest heart rates of four hospitals' patients."""
     hospitals = ("cleveland", "hungarian", "switzerland", "va")
-    found = pd.concat([_read(f"heart_{name}") for name in hospitals])
+    found = pd.concat([read_csv(f"heart_{name}") for name in hospitals])
     found = found.assign(cp=found["cp"] - 1, disease=found["num"] > 0)
     columns = (
         Column("thalach", "integer", 40, 240, unit="bpm"),
@@ -290,7 +302,7 @@ def _heart() -> Table:
         Column("cp", "categorical", levels=("typical", "atypical", "other", "none")),
         *binary("sex", "exang", "disease"),
     )
-    return _table(found, {}, columns, ("age", "exang", "disease", "sex"), "ols")
+    return arrange_columns(found, {}, columns, ("age", "exang", "disease", "sex"), "ols")
 
 
 def _diabetes() -> Table:
@@ -309,7 +321,7 @@ def _diabetes() -> Table:
         Column("s6", "integer", 40, 200, label="Blood sugar", unit="mg/dl"),
         *binary("sex"),
     )
-    return _table(found, {}, columns, ("bmi", "bp", "s3", "sex"), "ols")
+    return arrange_columns(found, {}, columns, ("bmi", "bp", "s3", "sex"), "ols")
 
 
 def _breast() -> Table:
@@ -326,7 +338,7 @@ def _breast() -> Table:
         Column("symmetry", "continuous", 0, 0.5, 4),
         Column("concavity", "continuous", 0, 1, 4),
     )
-    return _table(found, names, columns, ("texture", "smoothness", "symmetry"), "logistic")
+    return arrange_columns(found, names, columns, ("texture", "smoothness", "symmetry"), "logistic")
 
 
 _MAKERS: dict[str, Callable[[], Table]] = {

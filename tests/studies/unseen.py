@@ -1,0 +1,42 @@
+"""The study of coverage, on real tables that nobody had looked at.
+
+All that makes tables and intervals was set on other tables and generators; these six were chosen by
+their help pages, and their worlds, questions and dictionaries written down, before the first
+release of any of them was made (`unseen_tables.py`). Everything else is as in the study of
+coverage, `coverage.py`: what *holds*, *width*, *marked* and *alone* are is said there. The sample
+sizes and ε are those of its other worlds.
+
+PENSTOCK_SEEDS says how many draws of 24 sites of each world (2).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.studies.coverage import judge_kept, list_rows
+from tests.studies.coverage_cells import World, keep_answer, list_jobs, store
+from tests.studies.lni import over_runs
+from tests.support.results import write
+
+DRAWS = int(os.environ.get("PENSTOCK_SEEDS", "2"))
+
+WORLDS = (
+    World("trace", 1000, 3.0),
+    World("diabetes-dk", 2000, 1.0),
+    World("diabetes-dk", 2000, 3.0, unlike=0.5),
+    World("mortgages", 1000, 3.0),
+    World("medicare", 2000, 3.0),
+    World("insured", 4000, 1.0),
+    World("heights", 1000, 3.0),
+)
+
+
+def run() -> Path:
+    """Measure what is missing, and write all that there is."""
+    kept = store().read()
+    missing = [job for job in list_jobs(DRAWS, WORLDS) if job.key not in kept]
+    over_runs(keep_answer, missing, "unseen")
+    judged = over_runs(judge_kept, WORLDS, "worlds judged")
+    rows = list_rows([one for own in judged for one in own], WORLDS)
+    return write("unseen", list(rows), (__doc__ or "").strip())
