@@ -177,7 +177,8 @@ def fit_population(
     root, at = take_root(correlation), 0
     gap = told - look(root)
     if means is not None:
-        means = replace(means, persons=_decode(cells, latents @ root))
+        # Outcomes are none of them yet, and stay as they were drawn by their counts.
+        means = replace(means, persons={**means.persons, **_decode(cells, latents @ root)})
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:
             known = [recall(one.points, shares[j], weights[at], gap[at, [-1, at]], error, count)]
@@ -337,7 +338,7 @@ def read_shares(
     """
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows
-        return _hold_means(positive / positive.sum(), math.hypot(sd, 1.0) / rows, known)
+        return hold_means(positive / positive.sum(), math.hypot(sd, 1.0) / rows, known)
     apart = [cell for cell in (grid.spike, grid.missing) if cell >= 0]
     share = np.zeros(grid.count)
     share[apart] = np.clip(counts[apart] / rows, 0.0, 1.0)
@@ -351,7 +352,7 @@ def read_shares(
     return np.asarray(share / share.sum())
 
 
-def _hold_means(shares: Array, error: float, known: Sequence[Known]) -> Array:
+def hold_means(shares: Array, error: float, known: Sequence[Known]) -> Array:
     """Levels' shares, each with so large an sd, by what is known of who has one of them."""
     for one in known:
         level = int(np.argmax(one.points))

@@ -9,7 +9,8 @@ measurement              what is released                                 event
 margins                  counts of each column's cells, each duration's   DiscreteGaussian
                          times by event, and the number of rows
 means                    a sum of clipped values of columns of which a    DiscreteGaussian
-                         mean, a share or a count is declared
+                         mean, a share or a count is declared, and of
+                         numbers that are outcomes
 moments                  second moments of weighted, clipped scores; not  DiscreteGaussian
                          of levels whose pairs are counted
 pairs                    counts of each pair of columns, where there are  DiscreteGaussian
@@ -103,7 +104,7 @@ PAIRS_UNASKED, PAIRS_ALONE = Shares(0.28, 0.20, (0.07, 0.10), 0.35), Shares(0.33
 is none; of a table in which all has an order. Moments of less have less, and pairs the rest."""
 
 MEANS = 0.08
-"""Part of the budget for declared means and shares of covariates, before all else has its share:
+"""Part of the budget for declared means and shares of columns, before all else has its share:
 frozen on tables that the study of coverage does not name."""
 
 _FINE = 4e-3
@@ -235,7 +236,7 @@ def plan(
     outcomes = list_outcomes(schema, estimands)
     grids = make_grids(schema, outcomes)
     shares, unasked = _share_budget(grids, outcomes, mechanism), not _is_asked(outcomes, mechanism)
-    meant = list_meant(grids, estimands)
+    meant = list_meant(list_counted(schema, outcomes), outcomes, estimands)
 
     def made(scale: float) -> StructuredPlan:
         return at_scale(mechanism, schema, grids, outcomes, persons, shares, scale, unasked, meant)
@@ -313,14 +314,20 @@ def list_asked(grids: Sequence[Grid], outcomes: Sequence[Drawn]) -> list[str]:
     return [grid.column.name for grid in grids if grid.numeric and grid.column.name in terms]
 
 
-def list_meant(grids: Sequence[Grid], estimands: Sequence[Estimand]) -> tuple[Meant, ...]:
-    """Declared means, shares and counts of single covariates, over all rows, each once."""
+def list_meant(
+    grids: Sequence[Grid], outcomes: Sequence[Drawn], estimands: Sequence[Estimand]
+) -> tuple[Meant, ...]:
+    """Declared means, shares and counts of single columns, over all rows, each once; and the mean
+    of each number that is an outcome: of its tail, which few rows have and which moves a regression
+    most, counts are mostly noise."""
     columns = {grid.column.name: grid for grid in grids}
+    drawn = [columns[one.column] for one in outcomes if one.column in columns]
     found = [
         _mean_of(columns[e.outcome], e)
         for e in estimands
         if e.regression.averages and e.outcome in columns and not (e.where or e.times)
     ]
+    found += [Meant(grid.column.name) for grid in drawn if grid.numeric]
     return tuple(dict.fromkeys(found))
 
 

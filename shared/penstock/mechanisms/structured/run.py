@@ -37,7 +37,7 @@ from penstock.mechanisms.copula.population import (
     quasi_random,
     read_shares,
 )
-from penstock.mechanisms.copula.told_means import MeanScores, ToldMeans
+from penstock.mechanisms.copula.told_means import MeanScores, ToldMeans, recall_means
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.released import (
     Refitting,
@@ -303,7 +303,7 @@ def fit(
         most=plan.groups,
     )
     find = fit_population if plan.pairs is None else of_classes
-    means = release_means(plan, grids, counts, coded, present, noise)
+    means = release_means(plan, counted, counts, coded, present, noise)
     population = find(
         grids,
         counts.cells[: len(grids)],
@@ -324,7 +324,16 @@ def fit(
     outcomes: list[Outcome] = []
     for index, drawn in enumerate(plan.outcomes):
         found = _fit_outcome(
-            plan, schema, index, persons, counts, coded, present, noise, match or match_outcome
+            plan,
+            schema,
+            index,
+            persons,
+            counts,
+            means,
+            coded,
+            present,
+            noise,
+            match or match_outcome,
         )
         outcomes.append(found)
         if not drawn.lasting:
@@ -343,12 +352,12 @@ def release_means(
     """Declared means and shares; None where there are none.
 
     Args:
-        counts: of the grids' cells, and of more.
+        counts: of the grids' cells.
     """
     if not plan.meant:
         return None
     named = {one.column for one in plan.meant}
-    own = [(g, c) for g, c in zip(grids, counts.cells, strict=False) if g.column.name in named]
+    own = [(g, c) for g, c in zip(grids, counts.cells, strict=True) if g.column.name in named]
     seen = {g.column.name: (g, read_shares(g, c, counts.sd, counts.rows)) for g, c in own}
     sd = 0.0 if plan.means is None else plan.rows * plan.means.sd
     scores = MeanScores.of(plan.meant, seen, counts.sd / counts.rows, sd / counts.rows)
@@ -378,6 +387,7 @@ def _fit_outcome(
     index: int,
     persons: Coded,
     counts: Counts,
+    means: ToldMeans | None,
     coded: Coded,
     present: Bools,
     noise: NoiseSource,
@@ -386,6 +396,7 @@ def _fit_outcome(
     """
     Args:
         persons: of the population, with the outcomes that were fitted before.
+        means: declared ones.
     """
     drawn = plan.outcomes[index]
     given = list_given(schema, plan.outcomes, index)
@@ -421,7 +432,8 @@ def _fit_outcome(
     # Durations are last, so that an outcome's counts follow those of all that is given.
     grid, cells = make_grid(column), counts.cells[len(given)]
     gone = float(cells[grid.missing]) if column.nullable else 0.0
-    support = Support.read(grid, cells, counts.sd, counts.values[len(given)])
+    told_values, told_means = counts.values[len(given)], recall_means(means, grid)
+    support = Support.read(grid, cells, counts.sd, told_values, told_means)
     if drawn.regression in CONTRASTED:
         asked = [column.levels.index(level) for level in drawn.levels]
         return match(Contrasts(support, world, asked), gone, column)

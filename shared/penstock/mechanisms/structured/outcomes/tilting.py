@@ -134,7 +134,7 @@ class Tilting(Counted[Reference, Values], Generic[Reference]):
         super().__init__(support, world, (values[None] if own == 1 else support.hidden) / spread)
 
     def prior(self) -> Array:
-        adjusted = np.full(self.own, _ADJUSTED)
+        adjusted = _ADJUSTED * self._support.loose[: self.own]
         if self.own == 1:
             # Of the logit of a share, which the counts' noise leaves open.
             adjusted = np.clip([self._unsure], _LEAST_ADJUSTED, _ADJUSTED)

@@ -198,25 +198,27 @@ def test_declared_means_of_covariates_are_a_release_of_their_own() -> None:
         Estimand("o", "share", "age", threshold=65.0, direction="above"),
         Estimand("w", "count", "ward", outcome_level="b"),
     )
-    # Among some rows, of another kind, or of an outcome, which has a model of its own.
+    of_outcome = (Estimand("f", "ols", "x", "age"), Estimand("g", "mean", "x"))
+    # Among some rows, or of another kind.
     others = (
-        Estimand("f", "ols", "x", "age"),
-        Estimand("g", "mean", "x"),
         Estimand("h", "mean", "age", where="sex == '1'"),
         Estimand("i", "quantile", "age", probability=0.5),
         Estimand("j", "survival", "t", at=5.0),
         Estimand("k", "table", "ward", term="sex", level="1", outcome_level="b"),
     )
     found = plan(Structured(), schema, 100, ASKED, asked)
-    every = plan(Structured(), schema, 100, ASKED, (*asked, *others))
+    every = plan(Structured(), schema, 100, ASKED, (*asked, *of_outcome, *others))
+    outcome = plan(Structured(), schema, 100, ASKED, of_outcome[:1])
     none = plan(Structured(), schema, 100, ASKED, (asked[0], *others))
-    assert found.meant == every.meant
     assert found.meant == (
         Meant("age"),
         Meant("sex", "level", 1),
         Meant("age", "above", 65.0),
         Meant("ward", "level", 1),
     )
+    # The mean of a number that is an outcome is told whether or not it is declared.
+    assert every.meant == (*found.meant, Meant("x"))
+    assert outcome.meant == (Meant("x"),)
     assert none.meant == ()
     assert none.means is None
     assert found.means is not None
