@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.base.documents import Json
-from penstock.telling.axis import TITLE_LINE, Scale, decimals_for, scale_for, wrap_title
+from penstock.telling.axis import DIGIT, TITLE_LINE, Scale, decimals_for, scale_for, wrap_title
 from penstock.telling.draw import Drawing, Label, Line, Mark, Polygon, to_file, to_svg
 from penstock.telling.scales import LINKS, LOG, Link
 
@@ -407,7 +407,7 @@ def _axis(plot: ForestPlot, scale: Scale, g: _Geometry, y: float) -> Iterator[Ma
     for value, text in scale.ticks_within(g.right - g.left):
         x = _x(value, scale, g)
         yield Line(x, y, x, y + 5, "axis")
-        half = SMALL * len(text) / 2
+        half = DIGIT * len(text) / 2
         yield Label(max(half, min(g.width - half, x)), y + 18, text, "tick", "middle")
     lines, full = wrap_title(plot.axis_label, g.title_width)
     for i, line in enumerate(lines):
