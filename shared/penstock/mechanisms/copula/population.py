@@ -338,7 +338,7 @@ def read_shares(
     """
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows
-        return hold_means(positive / positive.sum(), math.hypot(sd, 1.0) / rows, known)
+        return _hold_means(positive / positive.sum(), math.hypot(sd, 1.0) / rows, known)
     apart = [cell for cell in (grid.spike, grid.missing) if cell >= 0]
     share = np.zeros(grid.count)
     share[apart] = np.clip(counts[apart] / rows, 0.0, 1.0)
@@ -352,7 +352,7 @@ def read_shares(
     return np.asarray(share / share.sum())
 
 
-def hold_means(shares: Array, error: float, known: Sequence[Known]) -> Array:
+def _hold_means(shares: Array, error: float, known: Sequence[Known]) -> Array:
     """Levels' shares, each with so large an sd, by what is known of who has one of them."""
     for one in known:
         level = int(np.argmax(one.points))

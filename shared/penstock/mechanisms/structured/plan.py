@@ -317,17 +317,18 @@ def list_asked(grids: Sequence[Grid], outcomes: Sequence[Drawn]) -> list[str]:
 def list_meant(
     grids: Sequence[Grid], outcomes: Sequence[Drawn], estimands: Sequence[Estimand]
 ) -> tuple[Meant, ...]:
-    """Declared means, shares and counts of single columns, over all rows, each once; and the mean
-    of each number that is an outcome: of its tail, which few rows have and which moves a regression
-    most, counts are mostly noise."""
-    columns = {grid.column.name: grid for grid in grids}
-    drawn = [columns[one.column] for one in outcomes if one.column in columns]
+    """Declared means, shares and counts of single columns, over all rows, each once, but of levels
+    that are outcomes, which counts and scores know; and the mean of each number that is an outcome:
+    of its tail, which few rows have and which moves a regression most, counts are mostly noise."""
+    names = {one.column for one in outcomes}
+    drawn = [grid.column.name for grid in grids if grid.numeric and grid.column.name in names]
+    columns = {g.column.name: g for g in grids if g.numeric or g.column.name not in names}
     found = [
         _mean_of(columns[e.outcome], e)
         for e in estimands
         if e.regression.averages and e.outcome in columns and not (e.where or e.times)
     ]
-    found += [Meant(grid.column.name) for grid in drawn if grid.numeric]
+    found += map(Meant, drawn)
     return tuple(dict.fromkeys(found))
 
 

@@ -7,9 +7,8 @@ drawn from its part as the counts say.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from scipy.special import ndtr, ndtri
 
 from penstock.mechanisms.copula.densities import Known, estimate_density
 from penstock.mechanisms.copula.grids import Grid, draw_values, middle_of, read_within
-from penstock.mechanisms.copula.population import TWICE, hold_means
+from penstock.mechanisms.copula.population import TWICE
 
 Array = NDArray[np.float64]
 
@@ -91,11 +90,10 @@ class Support:
 
         Args:
             told: (values,) counts of values, with twice the noise; none, or None: not counted.
-            known: means that were released beside the counts, over all rows.
+            known: of a number, means that were released beside the counts, over all rows.
         """
         cells, seen, loose = _read_shares(grid, counts, sd, known)
-        told_error = [one.mean_sd / max(float(np.ptp(one.points)), 1e-9) for one in known]
-        error = min([sd / max(float(counts.sum()), 1.0), *told_error])
+        error = sd / max(float(counts.sum()), 1.0)
         if grid.column.kind in _LEVELS:
             values = np.arange(len(grid.column.levels), dtype=np.float64)
             cuts = np.append(0.0, np.cumsum(cells[grid.count - len(values) :]))
@@ -156,16 +154,6 @@ def _read_shares(
             dense = _hold_mean(dense, below, above, means[0])
             loose = _see_looseness(dense, middles[bins], (low, high), means[0])
         share[bins] = dense * inner / rows
-    elif known:
-        kept = rows / max(float(counts.sum()), 1.0)
-        there_known = [
-            replace(k, points=k.points[there], mean=k.mean / kept, mean_sd=k.mean_sd / kept)
-            for k in known
-        ]
-        positive = share[there] + _FLOOR
-        share[there] = hold_means(
-            positive / positive.sum(), math.hypot(sd, 1.0) / rows, there_known
-        )
     share[there] += _FLOOR
     return share / share.sum(), (low, high), loose
 

@@ -219,6 +219,9 @@ def test_declared_means_of_covariates_are_a_release_of_their_own() -> None:
     # The mean of a number that is an outcome is told whether or not it is declared.
     assert every.meant == (*found.meant, Meant("x"))
     assert outcome.meant == (Meant("x"),)
+    # Of levels counts and scores know it.
+    level = (Estimand("l", "logistic", "sex", "age"), Estimand("s", "mean", "sex"))
+    assert plan(Structured(), schema, 100, ASKED, level).meant == ()
     assert none.meant == ()
     assert none.means is None
     assert found.means is not None

@@ -46,17 +46,3 @@ def test_a_mean_that_is_hardly_known_leaves_the_tail_to_the_scores() -> None:
     alone, _, _ = read_visits(np.random.default_rng(0), None)
     assert (alone.loose == 1).all()
     assert alone.hidden.max() > read_visits(np.random.default_rng(0), 0.05)[0].hidden.max()
-
-
-def test_a_known_share_is_that_of_a_level_among_the_rows_that_have_one() -> None:
-    column = Column("healed", "binary", nullable=True)
-    grid = make_grid(column)
-    counts = np.zeros(grid.count)
-    counts[grid.missing] = 500.0
-    there = np.flatnonzero(np.arange(grid.count) != grid.missing)
-    counts[there] = [1100.0, 400.0]  # noise has moved them
-    points = np.zeros(grid.count)
-    points[there[1]] = 0.5  # as weighted as a sum has it: of the 2,000, 300 are healed
-    found = Support.read(grid, counts, SD, None, [Known(points, 0.5 * 300 / 2000, 1e-4)])
-    assert found.shares[1] == pytest.approx(300 / 1500, abs=0.005)
-    assert found.error == pytest.approx(2e-4)
