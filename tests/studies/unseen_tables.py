@@ -1,7 +1,9 @@
 """Real tables that nobody had looked at when everything else was set, and what is asked of them.
 
-Chosen in November 2026 by the help pages of R's packages alone, before a release of any of them was
-made; whoever sets something by one of them moves it out of here. In the folder that PENSTOCK_TABLES
+Chosen in November 2026 for what they are about. Their columns' ranges and levels were looked at for
+the dictionaries, and the answers of all rows to see that each question has one; then all was
+written down, before a release of any of them was made. Whoever sets something by one of them moves
+it out of here. In the folder that PENSTOCK_TABLES
 names, made in R (Debian's r-cran-timereg, r-cran-epi, r-cran-aer and r-cran-mice) by
 `data(TRACE, package = "timereg"); data(DMlate, package = "Epi"); data(HMDA, NMES1988,
 HealthInsurance, package = "AER"); fdgs <- mice::fdgs` and, for each of them,

@@ -177,7 +177,7 @@ def fit_population(
     root, at = take_root(correlation), 0
     gap = told - look(root)
     if means is not None:
-        # Outcomes are none of them yet, and stay as they were drawn by their counts.
+        # Outcomes are not in the cells: theirs stay as they were drawn by their counts.
         means = replace(means, persons={**means.persons, **_decode(cells, latents @ root)})
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:

@@ -1,4 +1,4 @@
-r"""Means that a study declares, of single columns, from one noisy sum of rows.
+r"""Means of single columns, which a study declares or needs, from one noisy sum of rows.
 
 Counts of a column's cells say what lies where, and of its mean little where rows are few: the noise
 of every cell moves it, and of cells at the ends most. A sum of the values themselves errs by far

@@ -349,7 +349,7 @@ def release_means(
     present: Bools,
     noise: NoiseSource,
 ) -> ToldMeans | None:
-    """Declared means and shares; None where there are none.
+    """The means and shares that the plan names; None where it names none.
 
     Args:
         counts: of the grids' cells.
@@ -396,7 +396,7 @@ def _fit_outcome(
     """
     Args:
         persons: of the population, with the outcomes that were fitted before.
-        means: declared ones.
+        means: as released, of covariates and of outcomes.
     """
     drawn = plan.outcomes[index]
     given = list_given(schema, plan.outcomes, index)

@@ -39,14 +39,13 @@ _LEVELS = ("ordered", "categorical")
 
 _FLOOR, _THINNEST = 1e-7, 1e-9
 
-_TWO = 2
-"""Values of what a share is averaged of, who is in it and who is not; a mean is of more, and holds
-the weight of the tails."""
+_OF_SHARE = 2
+"""A share is the average of so many different values: in it, and not in it. A mean is of more, and
+says how much a tail weighs."""
 
 _MOVED = 0.5
 """By how much of its error a known mean may be moved by what rows' scores say of a tail. Frozen on
-`randhie`, `adult-hours`, `heart` and simulated counts of events, which no study of coverage shows
-but the second."""
+`randhie`, `adult-hours` and simulated counts; of these the study of coverage shows the second."""
 
 _MOST_BENT, _HALVINGS = 2.0, 40
 """By how much more or less a tail falls off from each cell to the next, in logarithms, at most."""
@@ -150,7 +149,7 @@ def _read_shares(
         dense, below = dense[::-1], len(bins) - 1 - below
         low = float(middles[bins[below]]) if below > 0 else low
         high = float(middles[bins[above]]) if above < len(bins) - 1 else high
-        if means := [one for one in beside if len(np.unique(one.points)) > _TWO]:
+        if means := [one for one in beside if len(np.unique(one.points)) > _OF_SHARE]:
             dense = _hold_mean(dense, below, above, means[0])
             loose = _see_looseness(dense, middles[bins], (low, high), means[0])
         share[bins] = dense * inner / rows

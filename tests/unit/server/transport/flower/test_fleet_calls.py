@@ -178,6 +178,14 @@ class Line:
         found = self.call(SITE_LOOKS, request, PullMessagesResponse).messages_list
         return [message.metadata.message_id for message in found]
 
+    def answer(self):
+        """A message that the node took, its answer, which is not said yet, and the parts of it."""
+        sent = self.send()
+        assert self.look() == [sent]
+        reply = self.make(sent)
+        parts = {key: part.deflate() for key, part in get_all_nested_objects(reply).items()}
+        return sent, reply, parts
+
     def say(self, message):
         """The node's answer, without its parts: which of them are missing, and their session."""
         request = PushMessagesRequest(
@@ -241,10 +249,7 @@ def test_an_answer_that_is_said_again_is_taken_as_said_once(app, heard):
     """Part by part, whether or not the coordinator has heard already that there is one: it was
     refused, and what the coordinator had heard of was never whole."""
     line = Line(app)
-    sent = line.send()
-    assert line.look() == [sent]
-    reply = line.make(sent)
-    parts = {key: part.deflate() for key, part in get_all_nested_objects(reply).items()}
+    sent, reply, parts = line.answer()
     missing, session = line.say(reply)
     assert missing == parts.keys()
     part, *others = parts
@@ -265,10 +270,7 @@ def test_a_part_that_cannot_be_stored_now_is_asked_for_again(app, monkeypatch):
     """Flower's store keeps a locked database to itself: the node heard that nobody waits for the
     part and dropped its answer, and the coordinator asked again after a quarter of an hour."""
     line = Line(app)
-    sent = line.send()
-    assert line.look() == [sent]
-    reply = line.make(sent)
-    parts = {key: part.deflate() for key, part in get_all_nested_objects(reply).items()}
+    sent, reply, parts = line.answer()
     _, session = line.say(reply)
     part, *others = parts
     pushed = line.make_push(session, part, parts[part])
