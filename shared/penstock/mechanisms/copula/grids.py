@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from penstock.mechanisms.copula.bin_curves import Curves
 from penstock.schema import NUMBER_KINDS, Coded, Column, Schema
 
 Array = NDArray[np.float64]
@@ -310,15 +311,15 @@ class Cells:
         risen: (count + 1,) share of the cells before each.
         starts: (count - 1,) of an ordered column, the Gaussian at which each cell but the first
             begins; of others the one below which a person has a level, who has none before it.
-        tilts: (bins,) of a number, how its density rises within each bin.
+        curves: of a number, how its rows lie within each bin.
         within: (values,) of a number whose values were counted, the share of each in its bin; None:
-            as the tilts say.
+            as the curves say.
     """
 
     grid: Grid
     risen: Array
     starts: Array
-    tilts: Array
+    curves: Curves | None
     within: Array | None
 
     @classmethod
@@ -330,8 +331,8 @@ class Cells:
         else:
             left = np.append(1.0, 1.0 - np.cumsum(shares))[: grid.latents]
             chances = shares[: grid.latents] / np.maximum(left, 1e-12)
-        tilts = _find_tilts(grid, shares[grid.bins]) if grid.numeric else np.zeros(0)
-        return cls(grid, risen, ndtri(np.clip(chances, 0.0, 1.0)), tilts, within)
+        curves = curve_bins(grid, shares) if grid.numeric and within is None else None
+        return cls(grid, risen, ndtri(np.clip(chances, 0.0, 1.0)), curves, within)
 
     def draw_places(self, latents: Array) -> Places:
         """As :func:`draw_cells`."""
@@ -368,8 +369,8 @@ class Cells:
         behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
         behind = np.minimum(np.maximum(behind, 0), len(grid.edges) - 2)
         inside = np.minimum(np.maximum(inside, 0.0), 1.0)
-        if self.within is None:
-            inside, edges = _lean(inside, self.tilts[behind]), grid.edges
+        if self.curves is not None:
+            inside, edges = self.curves.find(behind, inside), grid.edges
             share = edges[behind] + inside * (edges[behind + 1] - edges[behind])
             values = value_at(grid.column, share)
         else:
@@ -445,36 +446,10 @@ def spread_within(grid: Grid, shares: Array) -> Array:
     homes, risen = grid.homes, list_ends(grid)
     first, width = grid.edges[homes], np.diff(grid.edges)[homes]
     low, high = (np.clip((at - first) / width, 0.0, 1.0) for at in (risen[:-1], risen[1:]))
-    tilts = _find_tilts(grid, shares[grid.bins])[homes]
-    return np.asarray((high - low) * (1 - tilts + tilts * (high + low)))
+    curves = curve_bins(grid, shares)
+    return np.asarray(curves.rise(homes, high) - curves.rise(homes, low))
 
 
-def _find_tilts(grid: Grid, shares: Array) -> Array:
-    r"""How a number's density rises within each bin, by the bins beside it, (bins,).
-
-    Density in bin b, at a share x of it: :math:`d_b (1 + a_b (2x - 1))`, :math:`|a_b| ≤ 1`; the bin
-    keeps its share. The slope is the mean of those to both sides, of no more than twice either and
-    of none at a top or a bottom (van Leer 1977, J. Computational Physics 23, 276-299), so that
-    piles stay where they are counted. A level density within bins of a quarter of a spread would
-    move a share at their middle by .002, which pooled sites tell from the truth.
-    """
-    widths = np.diff(grid.edges)
-    if grid.steps or len(widths) < 2:
-        return np.zeros(len(widths))
-    density = shares / widths
-    rise = np.diff(density) / ((widths[1:] + widths[:-1]) / 2)
-    before, after = np.append(rise[0], rise), np.append(rise, rise[-1])
-    least = np.minimum(np.abs(before), np.abs(after))
-    slope = np.where(
-        before * after > 0,
-        np.sign(after) * np.minimum(2 * least, np.abs(before + after) / 2),
-        0.0,
-    )
-    return np.asarray(np.clip(slope * widths / (2 * np.maximum(density, 1e-300)), -1.0, 1.0))
-
-
-def _lean(inside: Array, tilts: Array) -> Array:
-    """Where in its bin a person lies who is past the share ``inside`` of those who are there."""
-    flat = 1 - tilts
-    root = np.sqrt(np.maximum(flat**2 + 4 * tilts * inside, 0.0))
-    return np.asarray(2 * inside / np.maximum(flat + root, 1e-300))
+def curve_bins(grid: Grid, shares: Array) -> Curves:
+    """How a number's rows lie within its bins, by the shares of its cells, (count,)."""
+    return Curves.of(grid.edges, shares[grid.bins], grid.steps)
