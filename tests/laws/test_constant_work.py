@@ -32,8 +32,8 @@ from penstock.mechanisms import (
     Structured,
     Trajectory,
 )
-from penstock.mechanisms.classes import divided_bins, mixture
-from penstock.mechanisms.copula import correlations, densities
+from penstock.mechanisms.classes import mixture
+from penstock.mechanisms.copula import correlations, densities, divided_bins
 from penstock.mechanisms.flow import engine, kernel
 from penstock.mechanisms.flow.architecture import Architecture, active
 from penstock.mechanisms.flow.engine import make_flow
@@ -285,6 +285,7 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(mixture, "_MOST_STEPS", 3)
         patched.setattr(divided_bins, "_STANDS", 0.01)
         patched.setattr(divided_bins, "MOST_DIVIDED", 48)
+        patched.setattr(divided_bins, "FEWER_DIVIDED", 24)
         patched.setattr(moment_match, "_POWER", 6)
         patched.setattr(moment_match, "_ROUNDS", 2)
         yield

@@ -20,6 +20,7 @@ from penstock.mechanisms.copula.grids import Grid, divide, make_grid
 from penstock.mechanisms.released import name_refit
 from penstock.mechanisms.structured import score_clipping
 from penstock.mechanisms.structured.counting import count_margins, measure_margins
+from penstock.mechanisms.structured.declared import list_covariates
 from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, plan
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.tables.moments import measure_moments, whole_moments
@@ -58,9 +59,10 @@ def rows(count: int, rng: np.random.Generator) -> dict[str, Any]:
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_persons_rows_move_the_counts_by_what_is_charged(k: int) -> None:
-    """k·√(columns + 4 durations + 1), attained by equal rows, whatever is missing of them."""
+    """k·√(columns + 4 durations + 1), attained by equal rows, whatever is missing of them, of
+    columns whose values are steps."""
     given, rng = schema(k), np.random.default_rng(1)
-    grids, [duration] = make_grids(given), [given["t"]]
+    grids, [duration] = [make_grid(c) for c in list_covariates(given, ())], [given["t"]]
     charged = measure_margins(1.0, grids, 1, k)
     most = Fraction(0)
     for same in (True, False):
@@ -94,7 +96,9 @@ def test_counts_of_values_are_charged_at_a_quarter(k: int, valued: int, parted: 
         given = Schema((*COLUMNS, *hours))
     grids, [duration] = make_grids(given, fine=parted), [given["t"]]
     counted = sum(len(grid.homes) > 0 for grid in grids)
-    assert counted == valued + parted  # "a" has no grid: of it parts are counted, or nothing
+    # "a" has no grid: of it parts are counted, wide or narrow.
+    assert counted == valued + 1
+    assert {len(grid.parts) for grid in grids} - {0} == {1025 if parted else 257}
     charged, most = measure_margins(1.0, grids, 1, k), Fraction(0)
     for _ in range(10):
         coded = rows(50 * k, rng)
@@ -118,8 +122,7 @@ def test_a_persons_rows_move_the_pairs_by_what_is_charged(k: int, seed: int, num
     """k·√(d(d - 1)/2), attained by equal rows, however bins are divided and joined."""
     rng, grids = np.random.default_rng(seed), make_grids(schema(k), fine=number > 12)
     charged, most = measure_pairs(1.0, grids, k, number, number > 12), Fraction(0)
-    if number > 12:
-        grids = [cut(grid, rng) for grid in grids]
+    grids = [cut(grid, rng) for grid in grids]
     shares = [rng.dirichlet(np.full(grid.count, 0.3)) for grid in grids]
     groups = [Groups.make(*each, number) for each in zip(grids, shares, strict=True)]
     for same in (True, False):

@@ -28,8 +28,8 @@ from penstock.mechanisms import (
     Structured,
     Trajectory,
 )
-from penstock.mechanisms.classes import divided_bins, mixture
-from penstock.mechanisms.copula import correlations, densities
+from penstock.mechanisms.classes import mixture
+from penstock.mechanisms.copula import correlations, densities, divided_bins
 from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.protocol import Asked as Given
@@ -648,6 +648,7 @@ COARSE = (
     (mixture, "_MOST_STEPS", 3),
     (divided_bins, "_STANDS", 0.01),
     (divided_bins, "MOST_DIVIDED", 48),
+    (divided_bins, "FEWER_DIVIDED", 24),
     (moment_match, "_POWER", 6),
     (moment_match, "_ROUNDS", 2),
     (hazards, "_NEWTON_ROUNDS", 3),

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from penstock.mechanisms.classes.divided_bins import divide_bins
 from penstock.mechanisms.classes.even_draws import (
     deal_cells,
     deal_classes,
@@ -28,13 +27,12 @@ from penstock.mechanisms.classes.even_draws import (
 from penstock.mechanisms.classes.mixture import Mixture, Moments, Told, fit_mixture
 from penstock.mechanisms.classes.pair_counts import Groups, release_pairs, share_error
 from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
-from penstock.mechanisms.copula.grids import Cells, Grid, read_within
+from penstock.mechanisms.copula.divided_bins import Margin
+from penstock.mechanisms.copula.grids import Cells
 from penstock.mechanisms.copula.population import (
     SAMPLING,
-    TWICE,
     Scores,
     quasi_random,
-    read_shares,
 )
 from penstock.mechanisms.copula.told_means import ToldMeans, recall_means
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
@@ -121,10 +119,7 @@ class ClassPopulation:
 
 
 def fit_classes(
-    grids: Sequence[Grid],
-    counts: Sequence[Array],
-    values: Sequence[Array],
-    sd: float,
+    margins: Sequence[Margin],
     count: float,
     coded: Coded,
     present: Bools,
@@ -136,29 +131,16 @@ def fit_classes(
     means: ToldMeans | None,
     noise: NoiseSource,
     pairs: WholeSum | None,
-    stiffnesses: Sequence[float],
-    fine: bool,
     most: int,
 ) -> ClassPopulation:
     """Release moments and pairs of rows whose counts are released, and make persons like them.
 
     Args: as :func:`~penstock.mechanisms.copula.population.fit_population` has them.
         pairs: of :func:`~penstock.mechanisms.classes.pair_counts.measure_pairs`.
-        stiffnesses: of single columns' densities, as
-            :func:`~penstock.mechanisms.copula.densities.estimate_density` has them.
-        fine: bins of numbers are divided where rows are; most: groups of a number's bins.
+        most: groups of a number's bins.
     """
-    if fine:
-        divided = [
-            divide_bins(*each, sd, count, stiffnesses)
-            for each in zip(grids, counts, values, strict=True)
-        ]
-        grids, shares = [grid for grid, _ in divided], [share for _, share in divided]
-    else:
-        shares = [
-            read_shares(grid, own, sd, count, recall_means(means, grid), stiffnesses=stiffnesses)
-            for grid, own in zip(grids, counts, strict=True)
-        ]
+    grids, sd = [margin.grid for margin in margins], margins[0].sd
+    shares = [margin.read(recall_means(means, margin.grid)) for margin in margins]
     groups = [Groups.make(grid, share, most) for grid, share in zip(grids, shares, strict=True)]
     ordered = [j for j, grid in enumerate(grids) if grid.ordered]
     score = Scores.of([grids[j] for j in ordered], [shares[j] for j in ordered], asked, radius)
@@ -182,7 +164,7 @@ def fit_classes(
         _add_means(seen, means, groups),
     )
     mixture = fit_mixture(told)
-    found = _compose(groups, mixture, shares, values, sd, count)
+    found = _compose(groups, mixture, margins, count)
     if ordered or means is not None:
         persons = found.draw(quasi_random(found.latents, power))
         if ordered:
@@ -191,7 +173,7 @@ def fit_classes(
             means = replace(means, persons=persons)
         further = replace(told, moments=_add_means(seen, means, groups))
         mixture = fit_mixture(further, mixture)
-        found = _compose(groups, mixture, shares, values, sd, count)
+        found = _compose(groups, mixture, margins, count)
     if len(ordered) > 1:
         error = 0.0 if moments is None else moments.sd / math.sqrt(2) / count
         root = _match_root(found, score, released / count, error, radius, power)
@@ -293,23 +275,19 @@ def _unweigh(moments: Array, weights: Array) -> Array:
 def _compose(
     groups: Sequence[Groups],
     mixture: Mixture,
-    shares: Sequence[Array],
-    values: Sequence[Array],
-    sd: float,
+    margins: Sequence[Margin],
     count: float,
 ) -> ClassPopulation:
     """The population of a mixture: in a group, cells are as its column's margin has them."""
     chances, weights, at = mixture.chances, mixture.classes, 0
     cells: list[Cells] = []
     risen: list[Array] = []
-    for one, told in zip(groups, values, strict=True):
+    for one, margin in zip(groups, margins, strict=True):
         each = chances[at : at + one.count][one.of] * one.within[:, None]
         at += one.count
         share = each @ weights
         share = share / share.sum()
-        cells.append(
-            Cells.of(one.grid, share, read_within(one.grid, share, told, TWICE * sd, count))
-        )
+        cells.append(Cells.of(one.grid, share, margin.read_within(share)))
         risen.append(np.ascontiguousarray(np.cumsum(each, axis=0)[:-1].T))
     ordered = np.flatnonzero([one.grid.ordered for one in groups])
     alone = np.eye(len(ordered))

@@ -115,9 +115,9 @@ def most_groups(grid: Grid, most: int, fine: bool) -> int:
     """As many as there can be, whatever is released.
 
     Args:
-        most: of a number's bins; fine: these are divided.
+        most: of a number's bins; fine: these are divided where values are counted, too.
     """
-    cells = grid.most if fine else grid.count
+    cells = grid.most_cells(fine)
     return min(cells, most + _APART) if grid.numeric else cells
 
 

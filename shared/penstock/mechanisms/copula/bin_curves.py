@@ -44,18 +44,20 @@ class Curves:
 
     Attributes:
         tilts: (bins,) a of each line.
-        risen: (bins + 1,) F at the edges; scores: z there; first, last, whole: (bins,) slopes z' at
-            a bin's ends, and s, each times the bin's width.
-        straight: whether all bins have a line.
+        scores: (bins,) z at a bin's lower edge; first, last, whole: slopes z' at its ends, and s,
+            each times its width; none, where all bins have a line.
+        signs: (bins,) -1 of a bin in the upper half, whose F is told from above, so that small
+            shares are exact, else 1; start: F so told at its lower edge; risen: how far it goes.
     """
 
     tilts: Array
-    risen: Array
     scores: Array
     first: Array
     last: Array
     whole: Array
-    straight: bool
+    signs: Array
+    start: Array
+    risen: Array
 
     @classmethod
     def of(cls, edges: Array, shares: Array, steps: bool) -> Curves:
@@ -68,7 +70,7 @@ class Curves:
         tilts = np.zeros(bins) if steps or bins < 2 else _find_tilts(shares, widths)
         if steps or bins < _FEWEST:
             none = np.zeros(0)
-            return cls(tilts, none, none, none, none, none, True)
+            return cls(tilts, none, none, none, none, none, none, none)
         held = np.maximum(shares, _LEAST)
         risen = np.append(0.0, np.cumsum(held / held.sum()))
         # From above, the upper tail is as exact as the lower one.
@@ -83,20 +85,32 @@ class Curves:
             there = _join_densities(float(density[outer]), float(density[inner]))
             slope = there * np.sqrt(2 * np.pi) * np.exp(scores[edge] ** 2 / 2)
             slopes[edge] = min(slope, _STEEPEST * rise[inner - 1])
-        whole = np.pad(rise, 1) * widths
-        return cls(tilts, risen, scores, slopes[:-1] * widths, slopes[1:] * widths, whole, False)
+        signs = np.where(scores[:-1] < 0, 1.0, -1.0)
+        start, end = ndtr(signs * scores[:-1]), ndtr(signs * scores[1:])
+        return cls(
+            tilts=tilts,
+            scores=scores[:-1],
+            first=slopes[:-1] * widths,
+            last=slopes[1:] * widths,
+            whole=np.pad(rise, 1) * widths,
+            signs=signs,
+            start=start,
+            risen=end - start,
+        )
 
     def rise(self, bins: Places, along: Array) -> Array:
         """(N,) the share of these bins' rows that lie below such shares of their width."""
         tilts = self.tilts[bins]
         lines = along * (1 - tilts + tilts * along)
-        if self.straight:
+        if self._is_straight:
             return np.asarray(lines)
         inner = self._is_inner(bins)
         at, t = bins[inner], along[inner]
         s, first, last, bent = self.whole[at], self.first[at], self.last[at], t * (1 - t)
         z = self.scores[at] + s * (s * t**2 + first * bent) / (s + (first + last - 2 * s) * bent)
-        lines[inner] = self._share_below(at, z)
+        risen = self.risen[at]
+        below = (ndtr(self.signs[at] * z) - self.start[at]) / np.where(risen == 0, 1.0, risen)
+        lines[inner] = np.clip(below, 0.0, 1.0)
         return np.asarray(lines)
 
     def find(self, bins: Places, inside: Array) -> Array:
@@ -106,13 +120,14 @@ class Curves:
         flat = 1 - tilts
         root = np.sqrt(np.maximum(flat**2 + 4 * tilts * inside, 0.0))
         lines = 2 * inside / np.maximum(flat + root, 1e-300)
-        if self.straight:
+        if self._is_straight:
             return np.asarray(lines)
         inner = self._is_inner(bins)
         at = bins[inner]
         s, first, last = self.whole[at], self.first[at], self.last[at]
+        z = self.signs[at] * ndtri(self.start[at] + inside[inner] * self.risen[at])
         # As far on the way of z from one end to the other.
-        y = np.clip((self._find_score(at, inside[inner]) - self.scores[at]) / s, 0.0, 1.0)
+        y = np.clip((z - self.scores[at]) / s, 0.0, 1.0)
         both = y * (first + last - 2 * s)
         a, b, c = s - first + both, first - both, -s * y
         lines[inner] = -2 * c / np.maximum(b + np.sqrt(np.maximum(b * b - 4 * a * c, 0.0)), 1e-300)
@@ -121,20 +136,9 @@ class Curves:
     def _is_inner(self, bins: Places) -> NDArray[np.bool_]:
         return np.asarray((bins > 0) & (bins < len(self.tilts) - 1))
 
-    def _share_below(self, bins: Places, z: Array) -> Array:
-        """Of the bins' rows, how many have no larger score."""
-        # Of the nearer tail, whose small shares are exact.
-        sign = np.where(self.scores[bins] < 0, 1.0, -1.0)
-        low, high, at = (
-            ndtr(sign * each) for each in (self.scores[bins], self.scores[bins + 1], z)
-        )
-        return np.asarray(np.clip((at - low) / np.where(high == low, 1.0, high - low), 0.0, 1.0))
-
-    def _find_score(self, bins: Places, inside: Array) -> Array:
-        """The inverse of :meth:`_share_below`."""
-        sign = np.where(self.scores[bins] < 0, 1.0, -1.0)
-        low, high = (ndtr(sign * each) for each in (self.scores[bins], self.scores[bins + 1]))
-        return np.asarray(sign * ndtri(low + inside * (high - low)))
+    @property
+    def _is_straight(self) -> bool:
+        return not len(self.scores)
 
 
 def _find_tilts(shares: Array, widths: Array) -> Array:

@@ -44,6 +44,7 @@ class Known:
     Args:
         points: (b,) what each cell stands for; mean, square: as released, of the same numbers;
             their sds, of a square that was not released infinite.
+        squares: (b,) of who is in each cell, on average; None: all are what it stands for.
     """
 
     points: Array
@@ -51,23 +52,30 @@ class Known:
     mean_sd: float
     square: float = 0.0
     square_sd: float = math.inf
+    squares: Array | None = None
+
+    @property
+    def squared_points(self) -> Array:
+        """(b,) of each cell."""
+        return np.asarray(self.points**2) if self.squares is None else self.squares
 
     def without(self, share: Array, apart: Sequence[int], bins: Places, inner: float) -> Known:
         """The same of a column's bins alone, of which ``inner`` of the rows are in one."""
-        points, gone = self.points[apart], share[apart]
+        gone, squares = share[apart], self.squared_points
         return Known(
             self.points[bins],
-            (self.mean - float(gone @ points)) / inner,
+            (self.mean - float(gone @ self.points[apart])) / inner,
             self.mean_sd / inner,
-            (self.square - float(gone @ points**2)) / inner,
+            (self.square - float(gone @ squares[apart])) / inner,
             self.square_sd / inner,
+            squares[bins],
         )
 
     def powers(self) -> list[tuple[Array, float, float]]:
         """As :class:`Told` has it."""
         told = [(self.points, self.mean, self.mean_sd)]
         if math.isfinite(self.square_sd):
-            told.append((self.points**2, self.square, self.square_sd))
+            told.append((self.squared_points, self.square, self.square_sd))
         return told
 
 
@@ -103,11 +111,11 @@ class Reference:
     """What a density is like unless counts show that it is not.
 
     Args:
-        shares: (b,) of it, positive; stiffness: λ of bends away from it.
+        shares: (b,) of it, positive; stiffnesses: λ of bends away from it, from the stiffest on.
     """
 
     shares: Array
-    stiffness: float
+    stiffnesses: Sequence[float]
 
 
 def estimate_density(
@@ -130,10 +138,10 @@ def estimate_density(
         counts: (b,) noisy; sd: of the noise on each; rows: how many they would add up to.
         reference: of whose logarithm log p is bent as little as can be, instead of a line.
         joined: (b,) of how many counts each is the sum, with their noise; None: of one.
-        stiffnesses: λ, from the stiffest on; not of bends away from a reference.
+        stiffnesses: λ, from the stiffest on, where there is no reference.
     """
     if reference is not None:
-        stiffnesses = (reference.stiffness,)
+        stiffnesses = reference.stiffnesses
     weights = np.ones(len(counts)) if joined is None else 1 / joined
     fits = [_fit(counts, sd, rows, known, reference, weights, each) for each in stiffnesses]
     best, variance = fits[0], sd * sd + 1.0

@@ -31,12 +31,13 @@ VALUES = 4096
 """Values of a number, at most, that are counted one by one beside wider bins, with more noise: of
 many rows that have the same value a bin does not say which."""
 
-PARTS = 32
-"""Of each even bin, of a number that has more than :data:`VALUES` values. They are counted in place
-of values, where a plan says so."""
+PARTS, FEWER_PARTS = 32, 8
+"""Of each even bin, of a number that has more than :data:`VALUES` values; and of one whose bins
+have more values than this, where counts are noisy. They are counted in place of values."""
 
-MOST_DIVIDED = 384
-"""Cells into which all bins of a number are divided, about: its density takes their cube."""
+MOST_DIVIDED, FEWER_DIVIDED = 384, 128
+"""Cells into which all bins of a number are divided, about, of narrow parts and of others: its
+density takes their cube, and is read again for each refit."""
 
 _STRAYS, _LEAST_WITHIN = 0.05, 1e-9
 """Values of a column that are taken for piles by chance, on average: their count stands out of the
@@ -92,12 +93,17 @@ class Grid:
         """The values in the bins, and not parts of these, are few enough to be counted."""
         return len(self.homes) > 0 and not len(self.parts)
 
-    @property
-    def most(self) -> int:
-        """Cells that there can be once bins are divided."""
-        if not len(self.homes):
+    def is_divided(self, fine: bool) -> bool:
+        """Whether bins may be divided: those that have parts; and, if ``fine``, values that are
+        counted."""
+        return len(self.parts) > 0 or (fine and len(self.homes) > 0)
+
+    def most_cells(self, fine: bool) -> int:
+        """That there can be once bins are divided."""
+        if not self.is_divided(fine):
             return self.count
-        return self.count + min(len(self.homes) - len(self.edges) + 1, MOST_DIVIDED)
+        most = MOST_DIVIDED if fine else FEWER_DIVIDED
+        return self.count + min(len(self.homes) - len(self.edges) + 1, most)
 
 
 @lru_cache(maxsize=1024)
@@ -116,12 +122,18 @@ def make_grid(column: Column) -> Grid:
     return _lay_out(column, _even_edges(column, BINS), False)
 
 
-def part(grid: Grid) -> Grid:
+def part(grid: Grid, fine: bool = True) -> Grid:
     """The same grid, with :attr:`~Grid.parts` of its bins, if these have more values than are
-    counted."""
-    if not grid.numeric or grid.steps or len(grid.homes):
+    counted.
+
+    Args:
+        fine: values are counted wherever they can be, and parts are narrow; else both are few, so
+            that the noise of their counts does not hide in which of them rows are.
+    """
+    most = VALUES if fine else FEWER_PARTS * BINS
+    if not grid.numeric or grid.steps or 0 < len(grid.homes) <= most:
         return grid
-    parts = _even_edges(grid.column, PARTS * BINS)
+    parts = _even_edges(grid.column, (PARTS if fine else FEWER_PARTS) * BINS)
     homes = np.searchsorted(grid.edges[1:-1], (parts[1:] + parts[:-1]) / 2)
     return replace(grid, homes=homes.astype(np.intp), parts=parts)
 
@@ -130,7 +142,9 @@ def divide(grid: Grid, starts: Places) -> Grid:
     """The same column in cells of which each begins with another of the values, or parts, that are
     counted."""
     edges = list_ends(grid)[np.append(starts, len(grid.homes))]
-    return _lay_out(grid.column, edges, False)
+    divided = _lay_out(grid.column, edges, False)
+    # Parts were counted, and no values.
+    return replace(divided, homes=divided.homes[:0]) if len(grid.parts) else divided
 
 
 def _lay_out(column: Column, edges: Array, steps: bool) -> Grid:

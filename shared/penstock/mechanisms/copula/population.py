@@ -21,16 +21,15 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
-from penstock.mechanisms.copula.densities import STIFFNESS, Known, Reference, estimate_density
+from penstock.mechanisms.copula.densities import Known
+from penstock.mechanisms.copula.divided_bins import Margin
 from penstock.mechanisms.copula.grids import (
     Cells,
     Grid,
     middle_of,
     place_of,
-    read_within,
 )
 from penstock.mechanisms.copula.told_means import ToldMeans, recall_means
-from penstock.mechanisms.tables.margins import expect_positive
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -50,10 +49,7 @@ _LEAST_REACH = 2.0
 _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
-_FLOOR, _LAST = 1e-7, 1e-3
-
-TWICE = 2
-"""So many times the noise is on counts of values."""
+_LAST = 1e-3
 
 SAMPLING, _MISSED = 0.3, 0.02
 """Errors of a mean and of a square that are no noise: of who is there, and of the cells' width."""
@@ -105,10 +101,7 @@ def count_cells(grids: Sequence[Grid], coded: Coded, present: Bools) -> list[NDA
 
 
 def fit_population(
-    grids: Sequence[Grid],
-    counts: Sequence[Array],
-    values: Sequence[Array],
-    sd: float,
+    margins: Sequence[Margin],
     count: float,
     coded: Coded,
     present: Bools,
@@ -123,17 +116,14 @@ def fit_population(
     """Release the moments of rows whose counts are released, and make persons like them.
 
     Args:
-        counts: of each grid's cells, noisy; values: of the values in these, with twice the noise,
-            where they are counted; sd: of their noise; count: number of rows, noisy.
+        margins: of each column; count: number of rows, noisy.
         coded: columns of length n·k; present: the same.
         radius: R; power: 2^power quasi-random persons are looked at.
         asked: numbers of which mean and square are released as they are, beside their scores.
         means: declared ones, which were released.
     """
-    shares = [
-        read_shares(grid, own, sd, count, recall_means(means, grid))
-        for grid, own in zip(grids, counts, strict=True)
-    ]
+    grids = [margin.grid for margin in margins]
+    shares = [margin.read(recall_means(means, margin.grid)) for margin in margins]
     score = Scores.of(grids, shares, asked, radius)
     scale, raw, weights = score.scale, score.raw, score.weights
     scores = score(coded)
@@ -167,8 +157,7 @@ def fit_population(
         return np.asarray(seen.T @ seen / len(seen))
 
     def read_cells(j: int) -> Cells:
-        within = read_within(grids[j], shares[j], values[j], TWICE * sd, count)
-        return Cells.of(grids[j], shares[j], within)
+        return Cells.of(grids[j], shares[j], margins[j].read_within(shares[j]))
 
     cells = [read_cells(j) for j in range(len(grids))]
     plain = score(_decode(cells, latents))
@@ -187,7 +176,7 @@ def fit_population(
                     mine = gap[k, [-1, k]]
                     known.append(recall(r.points, shares[j], weights[k], mine, error, count))
             known += recall_means(means, grid)
-            shares[j] = read_shares(grid, counts[j], sd, count, known)
+            shares[j] = margins[j].read(known)
             cells[j] = read_cells(j)
         at += grid.latents
     correlation = match_correlation(told, error, correlation, own, look)
@@ -320,52 +309,6 @@ class Scores:
         parts = [scale.score(grid, columns[grid.column.name]) for grid, scale in each]
         parts += [raw(columns[raw.grid.column.name]) for raw in self.raw]
         return np.asarray(np.concatenate(parts, axis=1) * self.weights)
-
-
-def read_shares(
-    grid: Grid,
-    counts: Array,
-    sd: float,
-    rows: float,
-    known: Sequence[Known] = (),
-    reference: Reference | None = None,
-    stiffnesses: Sequence[float] = (STIFFNESS,),
-) -> Array:
-    """Shares of a column's cells; a number's bins as a smooth density beside its own cells.
-
-    Args:
-        reference: of the bins alone; stiffnesses: as :func:`estimate_density` has them.
-    """
-    if not grid.numeric:
-        positive = np.maximum(counts, 0.0) + _FLOOR * rows
-        return _hold_means(positive / positive.sum(), math.hypot(sd, 1.0) / rows, known)
-    apart = [cell for cell in (grid.spike, grid.missing) if cell >= 0]
-    share = np.zeros(grid.count)
-    share[apart] = np.clip(counts[apart] / rows, 0.0, 1.0)
-    inner = max(1.0 - float(share.sum()), 0.02)
-    bins = grid.bins
-    beside = [k.without(share, apart, bins, inner) for k in known]
-    share[bins] = inner * estimate_density(
-        counts[bins], sd, rows * inner, beside, reference, stiffnesses=stiffnesses
-    )
-    share = share + _FLOOR
-    return np.asarray(share / share.sum())
-
-
-def _hold_means(shares: Array, error: float, known: Sequence[Known]) -> Array:
-    """Levels' shares, each with so large an sd, by what is known of who has one of them."""
-    for one in known:
-        level = int(np.argmax(one.points))
-        # They add up to 1, so that what all points have in common says nothing.
-        along = error**2 * (one.points - one.points.mean())
-        whole = float(along @ one.points) + one.mean_sd**2
-        shares = shares + along * (one.mean - float(one.points @ shares)) / whole
-        variance = error**2 * (1 - 1 / len(shares)) - along[level] ** 2 / whole
-        # Of a rare level noise may say that nobody has it, or fewer than nobody.
-        kept = min(expect_positive(float(shares[level]), math.sqrt(variance)), 1 - _FLOOR)
-        others = np.delete(np.maximum(shares, _FLOOR), level)
-        shares = np.insert(others * (1 - kept) / others.sum(), level, kept)
-    return shares
 
 
 def _decode(cells: Iterable[Cells], latents: Array) -> Coded:

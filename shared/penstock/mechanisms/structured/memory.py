@@ -108,18 +108,19 @@ def _draw_memory(plan: StructuredPlan, schema: Schema) -> int:
     width = _OF_POINTS * (latents + UNIFORMS * len(plan.outcomes))
     counts = 0
     if plan.pairs is not None:
-        most = max(grid.most if plan.fine else grid.count for grid in grids)
+        most = max(grid.most_cells(plan.fine) for grid in grids)
         cells = len(grids) * (1 + most)
         counts = _OF_COUNTS * _most_classes(plan) * cells
     return NUMBER * (rows * (width + _OF_ROWS * len(schema.columns)) + counts)
 
 
 def _mixture_numbers(plan: StructuredPlan, grids: Sequence[Grid]) -> int:
-    """Of a mixture's fit: of each pair of groups, and of each group in each class."""
+    """Of dividing bins; and of a mixture's fit: of each pair of groups, and of each group in each
+    class."""
+    divided = _OF_DIVIDED * max((grid.most_cells(plan.fine) for grid in grids), default=0) ** 2
     if plan.pairs is None:
-        return 0
+        return divided
     groups = sum(most_groups(grid, plan.groups, plan.fine) for grid in grids)
-    divided = _OF_DIVIDED * max(grid.most for grid in grids) ** 2 if plan.fine else 0
     return divided + groups * (_OF_PAIRS * groups + _OF_CLASSES * _most_classes(plan))
 
 

@@ -289,10 +289,9 @@ def make_grids(schema: Schema, outcomes: Sequence[Drawn] = (), fine: bool = Fals
     """The cells of each covariate: of every column but outcomes and durations' events.
 
     Args:
-        fine: bins that are too wide for their values to be counted have parts.
+        fine: parts of bins, where values are not counted, are narrow.
     """
-    grids = [make_grid(column) for column in list_covariates(schema, outcomes)]
-    return [part(grid) for grid in grids] if fine else grids
+    return [part(make_grid(column), fine) for column in list_covariates(schema, outcomes)]
 
 
 def list_counted(schema: Schema, outcomes: Sequence[Drawn], fine: bool = False) -> list[Grid]:

@@ -30,12 +30,12 @@ from scipy.stats import qmc
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.classes.class_population import ClassPopulation, fit_classes
-from penstock.mechanisms.copula.grids import Grid, draw_values, make_grid
+from penstock.mechanisms.copula.divided_bins import Margin, divide_bins
+from penstock.mechanisms.copula.grids import draw_values, make_grid
 from penstock.mechanisms.copula.population import (
     Population,
     fit_population,
     quasi_random,
-    read_shares,
 )
 from penstock.mechanisms.copula.told_means import MeanScores, ToldMeans, recall_means
 from penstock.mechanisms.parts import Progress
@@ -295,20 +295,17 @@ def fit(
     counts = release_margins(
         counted, durations, coded, present, plan.persons * plan.rows, plan.margins, noise
     )
-    of_classes = partial(
-        fit_classes,
-        pairs=plan.pairs,
-        stiffnesses=plan.stiffnesses,
-        fine=plan.fine,
-        most=plan.groups,
-    )
+    of_classes = partial(fit_classes, pairs=plan.pairs, most=plan.groups)
     find = fit_population if plan.pairs is None else of_classes
-    means = release_means(plan, counted, counts, coded, present, noise)
+    margins = [
+        Margin(grid, grid, cells, values, counts.sd, counts.rows, plan.stiffnesses)
+        for grid, cells, values in zip(counted, counts.cells, counts.values, strict=True)
+    ]
+    covariates = [divide_bins(margin, plan.fine) for margin in margins[: len(grids)]]
+    margins[: len(grids)] = covariates
+    means = release_means(plan, margins, counts, coded, present, noise)
     population = find(
-        grids,
-        counts.cells[: len(grids)],
-        counts.values[: len(grids)],
-        counts.sd,
+        covariates,
         counts.rows,
         coded,
         present,
@@ -343,7 +340,7 @@ def fit(
 
 def release_means(
     plan: StructuredPlan,
-    grids: Sequence[Grid],
+    margins: Sequence[Margin],
     counts: Counts,
     coded: Coded,
     present: Bools,
@@ -352,13 +349,13 @@ def release_means(
     """The means and shares that the plan names; None where it names none.
 
     Args:
-        counts: of the grids' cells.
+        margins: of all columns that have cells; counts: which these are of.
     """
     if not plan.meant:
         return None
     named = {one.column for one in plan.meant}
-    own = [(g, c) for g, c in zip(grids, counts.cells, strict=True) if g.column.name in named]
-    seen = {g.column.name: (g, read_shares(g, c, counts.sd, counts.rows)) for g, c in own}
+    own = [margin for margin in margins if margin.grid.column.name in named]
+    seen = {margin.grid.column.name: (margin.grid, margin.read()) for margin in own}
     sd = 0.0 if plan.means is None else plan.rows * plan.means.sd
     scores = MeanScores.of(plan.meant, seen, counts.sd / counts.rows, sd / counts.rows)
     scored = scores(coded)
@@ -366,7 +363,7 @@ def release_means(
         # Each row by itself, so that what is clipped does not depend on which rows are one's own.
         scored = clip_rows(scored, 1.0) / plan.rows
     total = plan.rows * release_scores(scored, present, plan.rows, plan.means, noise)
-    widths = [grid.latents for grid, _ in own]
+    widths = [margin.grid.latents for margin in own]
     latents = np.split(quasi_random(sum(widths), _POWER), np.cumsum(widths)[:-1], axis=1)
     drawn = zip(seen.items(), latents, strict=True)
     persons = {name: draw_values(*each, mine) for (name, each), mine in drawn}

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from penstock.mechanisms.copula.column_shares import read_shares
 from penstock.mechanisms.copula.correlations import make_definite, take_root
 from penstock.mechanisms.copula.densities import Known, Reference
-from penstock.mechanisms.copula.population import quasi_random, read_shares, recall
+from penstock.mechanisms.copula.population import quasi_random, recall
 from penstock.mechanisms.tables.moments import clip_rows
 from penstock.mechanisms.trajectory.attendance import Attendance
 from penstock.mechanisms.trajectory.coordinates import Places
@@ -169,7 +170,7 @@ class Match:
                 moved = move_shares(grid, pooled[j], known)
                 counts, rows = counted.moving[t][j], float(counted.present[t])
                 stiffness = _STIFFNESS_ONCE if self.places.once else _STIFFNESS
-                reference = Reference(moved, stiffness)
+                reference = Reference(moved, (stiffness,))
                 moving[t][j] = read_shares(grid, counts, counted.sd, rows, [known], reference)
         return Shares(fixed, moving, pooled)
 

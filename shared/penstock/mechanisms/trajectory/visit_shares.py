@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from penstock.mechanisms.copula.column_shares import read_shares
 from penstock.mechanisms.copula.densities import Known
 from penstock.mechanisms.copula.grids import Grid
-from penstock.mechanisms.copula.population import read_shares
 from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.headcounts import Counted
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from penstock.mechanisms.copula.divided_bins import Margin
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.copula.population import (
     Population,
@@ -50,11 +51,9 @@ def make_population(rows: Coded, asked: Sequence[str]) -> Population:
     n, grids = len(rows["age"]), [make_grid(c) for c in COLUMNS]
     there = np.ones(n, dtype=np.bool_)
     counts = [c.astype(float) for c in count_cells(grids, rows, there)]
+    each = zip(grids, counts, strict=True)
     return fit_population(
-        grids,
-        counts,
-        [np.zeros(0)] * len(grids),
-        0.0,
+        [Margin(grid, grid, own, np.zeros(0), 0.0, float(n)) for grid, own in each],
         float(n),
         rows,
         there,

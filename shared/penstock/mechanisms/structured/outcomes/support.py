@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from penstock.mechanisms.copula.column_shares import TWICE
 from penstock.mechanisms.copula.densities import Known, estimate_density
 from penstock.mechanisms.copula.grids import Grid, draw_values, middle_of, read_within
-from penstock.mechanisms.copula.population import TWICE
 
 Array = NDArray[np.float64]
 

@@ -63,7 +63,7 @@ def test_counts_of_wider_cells_halve_the_error_of_who_lies_below() -> None:
 
 def test_a_count_that_is_the_sum_of_others_has_the_noise_of_all() -> None:
     rng, truth = np.random.default_rng(3), np.full(32, 1 / 32)
-    level, apart = Reference(truth, 10.0), np.where(np.arange(32) < 16, 1, 25)
+    level, apart = Reference(truth, (10.0,)), np.where(np.arange(32) < 16, 1, 25)
     errors = {True: [], False: []}
     for _ in range(40):
         counts = rng.multinomial(4000, truth) + rng.normal(size=32) * 10 * np.sqrt(apart)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from penstock.mechanisms.copula.column_shares import read_shares
 from penstock.mechanisms.copula.densities import Known
 from penstock.mechanisms.copula.grids import draw_values, make_grid, part, place_of
-from penstock.mechanisms.copula.population import read_shares
 from penstock.mechanisms.copula.told_means import MeanScores, Meant, ToldMeans, recall_means
 from penstock.mechanisms.tables.moments import clip_rows
 from penstock.schema import Column

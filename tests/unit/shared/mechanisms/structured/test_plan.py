@@ -57,13 +57,14 @@ LARGE = Schema((Column("x", "continuous", lower=0, upper=9), AGE, SEX))
 def test_bins_are_divided_where_the_noise_is_small_beside_the_rows(
     persons: int, epsilon: float, fine: bool, groups: int
 ) -> None:
-    """By public numbers alone; parts of a number without a grid are then counted, at a quarter."""
+    """By public numbers alone. Parts of a number without a grid are counted at a quarter, whether
+    they are narrow or, of wide ones, few."""
     made = plan(Structured(), LARGE, persons, PrivacyRequest(epsilon, 1e-5))
     assert (made.fine, made.groups) == (fine, groups)
-    assert made.margins.squared == Fraction(3 + 1) + Fraction(1 + fine, 4)
-    assert made.margins.size == 32 + 32 + 2 + 83 + 1 + 1024 * fine
+    assert made.margins.squared == Fraction(3 + 1) + Fraction(2, 4)
+    assert made.margins.size == 32 + 32 + 2 + 83 + 1 + (1024 if fine else 256)
     assert made.pairs is not None
-    [x, age, sex] = [min(32 + 992 * fine, groups + 3), min(32 + 51 * fine, groups + 3), 2]
+    [x, age, sex] = [groups + 3, min(32 + 51 * fine, groups + 3), 2]
     assert made.pairs.size == x * age + x * sex + age * sex
     assert made.of_tables() == made
 
@@ -254,8 +255,8 @@ def test_each_regressions_outcome_has_a_model_of_its_kind_and_durations_are_last
     # Nobody asks of the duration, which has a part in the first rounds alone.
     assert [m.count for m in found.rounds] == [4, 4, 3, 3]
     # A column counts once, whoever draws it: five columns, the duration's times in four widths,
-    # and the rows; and the values of one number at half the weight.
-    assert found.margins.squared == Fraction(41, 4)
+    # and the rows; and at half the weight the values of one number, and the parts of another.
+    assert found.margins.squared == Fraction(42, 4)
 
 
 def test_an_outcome_that_another_one_names_is_drawn_before_it() -> None:

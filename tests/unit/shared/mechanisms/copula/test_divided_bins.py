@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from penstock.mechanisms.classes.divided_bins import _choose_starts, divide_bins
 from penstock.mechanisms.classes.pair_counts import Groups
 from penstock.mechanisms.copula.densities import STIFFNESSES
+from penstock.mechanisms.copula.divided_bins import Margin, _choose_starts, divide_bins
 from penstock.mechanisms.copula.grids import (
     MOST_DIVIDED,
     Grid,
@@ -31,6 +31,14 @@ def count(
     return cells + sd * rng.normal(size=len(cells)), within + 2 * sd * rng.normal(size=len(within))
 
 
+def read(
+    grid: Grid, counts: np.ndarray, values: np.ndarray, sd: float, rows: float
+) -> tuple[Grid, np.ndarray]:
+    """The cells, and their shares."""
+    margin = divide_bins(Margin(grid, grid, counts, values, sd, rows, STIFFNESSES), True)
+    return margin.grid, margin.read()
+
+
 def lengths(rows: int, rng: np.random.Generator) -> np.ndarray:
     two = np.where(rng.random(rows) < 0.4, rng.normal(4.3, 0.2, rows), rng.normal(6.5, 0.6, rows))
     return LENGTH.snap(two)
@@ -48,7 +56,7 @@ def test_cells_are_where_rows_are(column: Column, draw: object) -> None:
     rng, rows = np.random.default_rng(1), 40_000
     grid, values = part(make_grid(column)), draw(rows, rng)  # type: ignore[operator]
     counts, within = count(grid, values, 10.0, rng)
-    fine, shares = divide_bins(grid, counts, within, 10.0, rows, STIFFNESSES)
+    fine, shares = read(grid, counts, within, 10.0, rows)
     assert shares.sum() == pytest.approx(1)
     assert len(grid.edges) < len(fine.edges) <= MOST_DIVIDED + len(grid.edges)
     # Bins that hold hardly anybody stay as they are.
@@ -68,7 +76,7 @@ def test_who_lies_below_a_value_in_a_bin_is_known() -> None:
     for told in (True, False):
         counts, within = count(grid, values, 10.0, rng)
         heard = within if told else within[:0]
-        fine, shares = divide_bins(grid, counts, heard, 10.0, rows, STIFFNESSES)
+        fine, shares = read(grid, counts, heard, 10.0, rows)
         assert told or fine is grid
         below, risen = np.linspace(3.5, 8.5, 101), np.append(0, np.cumsum(shares))
         found = np.interp(below, fine.edges * 60.01 - 0.005, risen)
@@ -103,7 +111,7 @@ def test_of_noise_alone_nothing_is_divided() -> None:
     grid = part(make_grid(LENGTH))
     values = LENGTH.snap(np.random.default_rng(5).uniform(0, 60, 2000))
     counts, within = count(grid, values, 20.0, np.random.default_rng(6))
-    fine, _ = divide_bins(grid, counts, within, 20.0, 2000, STIFFNESSES)
+    fine, _ = read(grid, counts, within, 20.0, 2000)
     assert fine is grid
 
 
@@ -113,7 +121,7 @@ def test_cells_of_one_value_can_be_joined_to_groups() -> None:
     grid, rng = part(make_grid(LENGTH)), np.random.default_rng(7)
     for value in (0.0, 31.4, 60.0):
         counts, within = count(grid, np.full(3_000, value), 0.01, rng)
-        fine, shares = divide_bins(grid, counts, within, 0.01, 3_000, STIFFNESSES)
+        fine, shares = read(grid, counts, within, 0.01, 3_000)
         assert fine is not grid
         assert shares.min() > 0
         with np.errstate(invalid="raise"):
@@ -133,7 +141,7 @@ def test_a_pile_is_a_cell_of_its_own_in_a_bin_that_is_too_thin_to_be_divided() -
     rng, rows, sd = np.random.default_rng(8), 20_000, 50.0
     grid, values = part(make_grid(SCHOOLED)), schooling(rows, rng)
     counts, within = count(grid, values, sd, rng)
-    fine, shares = divide_bins(grid, counts, within, sd, rows, STIFFNESSES)
+    fine, shares = read(grid, counts, within, sd, rows)
     width = np.diff(fine.edges)
     for value, there in zip(*np.unique(values, return_counts=True), strict=True):
         cell = place_of(fine, np.array([value]))[0]
@@ -150,6 +158,6 @@ def test_of_piles_no_more_are_cells_than_there_may_be() -> None:
     values = rng.integers(0, 400, len(grid.homes)) ** 2.0
     counts = np.bincount(grid.homes, values, grid.count)
     for sd in (1e-3, 10.0, 1e4):
-        fine, shares = divide_bins(grid, counts, values, sd, counts.sum(), STIFFNESSES)
-        assert fine.count <= grid.most
+        fine, shares = read(grid, counts, values, sd, counts.sum())
+        assert fine.count <= grid.most_cells(True)
         assert shares.sum() == pytest.approx(1)
