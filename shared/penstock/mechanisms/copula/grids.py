@@ -32,12 +32,12 @@ VALUES = 4096
 many rows that have the same value a bin does not say which."""
 
 PARTS, FEWER_PARTS = 32, 8
-"""Of each even bin, of a number that has more than :data:`VALUES` values; and of one whose bins
-have more values than this, where counts are noisy. They are counted in place of values."""
+"""Of each even bin: narrow ones, of a number that has more than :data:`VALUES` values, and wide
+ones, of one that has more values than there are of these. They are counted in place of values."""
 
 MOST_DIVIDED, FEWER_DIVIDED = 384, 128
-"""Cells into which all bins of a number are divided, about, of narrow parts and of others: its
-density takes their cube, and is read again for each refit."""
+"""Cells into which all bins of a number are divided, about, by narrow parts and by wide ones: the
+density of how rows lie in them takes their cube."""
 
 _STRAYS, _LEAST_WITHIN = 0.05, 1e-9
 """Values of a column that are taken for piles by chance, on average: their count stands out of the
@@ -127,8 +127,8 @@ def part(grid: Grid, fine: bool = True) -> Grid:
     counted.
 
     Args:
-        fine: values are counted wherever they can be, and parts are narrow; else both are few, so
-            that the noise of their counts does not hide in which of them rows are.
+        fine: values are counted wherever they can be, and parts are narrow; else there are few of
+            either, so that noise does not hide in which of them rows are.
     """
     most = VALUES if fine else FEWER_PARTS * BINS
     if not grid.numeric or grid.steps or 0 < len(grid.homes) <= most:
@@ -163,8 +163,8 @@ def _lay_out(column: Column, edges: Array, steps: bool) -> Grid:
 
 
 def list_coarse(schema: Schema, table: Coded) -> tuple[str, ...]:
-    """Numbers of which nearly all values lie in one even bin, by a released table: what lies within
-    a bin is not counted, so that a table has nothing of it."""
+    """Numbers of which nearly all values lie in one even bin, by a released table: of what lies
+    within a bin it has little, or nothing."""
     found = []
     for column in schema.columns:
         if column.kind not in NUMBER_KINDS or (grid := make_grid(column)).steps:

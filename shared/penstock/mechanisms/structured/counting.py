@@ -11,8 +11,7 @@ the price of a histogram for each width.
 
 Of a number whose bins have several values each of these is counted, too, at half the weight: with
 twice the noise, and at a quarter of a histogram's price. Where half of all say 40, a bin of 39, 40
-and 41 does not know which. Of a number that has too many values, parts of its bins are counted so,
-if the plan says so.
+and 41 does not know which. Of a number that has too many values, parts of its bins are counted so.
 """
 
 from __future__ import annotations

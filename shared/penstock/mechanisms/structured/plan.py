@@ -108,8 +108,8 @@ MEANS = 0.08
 frozen on tables that the study of coverage does not name."""
 
 _FINE = 4e-3
-"""Error of a cell's count, as a share of the rows, below which bins of numbers are divided where
-rows are, if nobody asks: with more noise than this hardly any would be."""
+"""Error of a cell's count, as a share of the rows, below which bins of numbers are divided finely,
+if nobody asks: with more noise than this hardly any would be."""
 
 _WIDE = 12
 """Levels of columns without an order, beyond the first of each, from which pairs are counted even
@@ -129,8 +129,8 @@ class StructuredPlan:
         rounds: each is one release for each outcome, the last ones for those that are asked about.
         pairs: the counts of each pair of covariates; None: these are of a copula.
         stiffnesses: of columns' densities, where pairs are counted.
-        fine: bins of numbers are divided where rows are, and parts of those that have too many
-            values are counted; groups: of a number's bins, in pairs.
+        fine: bins of numbers are divided by narrow parts, or by their values, and not by wide
+            parts alone; groups: of a number's bins, in pairs.
         moments: None, where no score is left: pairs hold all that levels have in common.
         planted: runs with effects planted into the released model; effects: those.
         per_fit: how many refits in a row are drawn from one fit.
