@@ -459,7 +459,7 @@ def test_a_wide_table_of_many_sites_has_the_pairs_of_their_rows() -> None:
         of["mean"] = np.array(
             [of["a"][(of["town"] // 5).astype(int) == q].mean() for q in range(4)]
         )
-    # Classes weaken it: five seeds had the first 210 rows off by .14 to .24. Without pairs it is .6.
+    # Classes weaken it: five seeds had the first quarter off by .14 to .24; without pairs it is .6.
     assert np.abs(made["mean"] - all_rows["mean"]).max() < 0.3
 
 
