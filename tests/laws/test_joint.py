@@ -427,24 +427,32 @@ def test_a_table_of_many_sites_is_that_of_their_rows() -> None:
 
 def test_a_wide_table_of_many_sites_has_the_pairs_of_their_rows() -> None:
     """At a large ε: who is in which town goes with the site, and with a, as in rows; and the table
-    is made of sums alone, pairs among them."""
+    is made of sums alone, pairs among them. Over cohorts and copies, since a quarter of the towns
+    has some 200 rows of one."""
+    found = [see_towns(seed) for seed in (15, 1, 2, 3)]
+    assert max(apart for apart, _ in found) < 0.03
+    assert np.abs(np.mean([off for _, off in found], axis=0)).max() < 0.2
+
+
+def see_towns(seed: int) -> tuple[float, np.ndarray]:
+    """How far apart shares of sites by town are, and by how much a is off in quarters of towns."""
     towns = Column("town", "categorical", levels=tuple(f"town {i}" for i in range(20)))
     schema = replace(SCHEMA, columns=(*SCHEMA.columns, towns))
-    settings = Structured(copies=1, refits=0, planted=0)
+    settings = Structured(copies=8, refits=0, planted=0)
     asked = Asked(settings, schema, PrivacyRequest(500.0, 1e-5))
     mechanism = MECHANISMS.of(settings)
     plan = plan_jointly(mechanism, asked, Consortium(NAMES, SIZES))
     assert "pairs" in [event.label for event in plan.events]
-    rng, encoding = np.random.default_rng(15), Encoding(plan.asked.schema)
+    rng, encoding = np.random.default_rng(seed), Encoding(plan.asked.schema)
     rows = [draw_rows(count, rng) for count in SIZES]
     for number, each in enumerate(rows):
         drawn = rng.normal(4 * number + 4 + 2 * each["a"], 2).round()
         each["town"] = np.clip(drawn, 0, 19)
     sites = [encode_site(plan, encoding, i, each) for i, each in enumerate(rows)]
-    noise = SeededNoise(16)
+    noise = SeededNoise(seed + 1)
     sums = gather_sums(mechanism, plan, encoding, sites, noise)
-    [table] = conclude(mechanism, plan, encoding, sums, noise)
-    made = {name: np.asarray(table.columns[name]) for name in ("site", "town", "a")}
+    tables = [table.columns for table in conclude(mechanism, plan, encoding, sums, noise)]
+    made = {name: np.concatenate([t[name] for t in tables]) for name in ("site", "town", "a")}
     all_rows = {
         "site": np.repeat(np.arange(4), SIZES),
         **{name: np.concatenate([each[name] for each in rows]) for name in ("town", "a")},
@@ -454,13 +462,11 @@ def test_a_wide_table_of_many_sites_has_the_pairs_of_their_rows() -> None:
         both = of["site"].astype(int) * 20 + of["town"].astype(int)
         return np.bincount(both, minlength=80) / len(both)
 
-    assert np.abs(share(made) - share(all_rows)).sum() / 2 < 0.08
-    for of in (made, all_rows):
-        of["mean"] = np.array(
-            [of["a"][(of["town"] // 5).astype(int) == q].mean() for q in range(4)]
-        )
-    # Classes weaken it: five seeds had the first quarter off by .14 to .24; without pairs it is .6.
-    assert np.abs(made["mean"] - all_rows["mean"]).max() < 0.3
+    def average(of: dict[str, Any]) -> np.ndarray:
+        quarter = (of["town"] // 5).astype(int)
+        return np.array([of["a"][quarter == q].mean() for q in range(4)])
+
+    return np.abs(share(made) - share(all_rows)).sum() / 2, average(made) - average(all_rows)
 
 
 @pytest.mark.parametrize(
