@@ -29,6 +29,7 @@ from tests.support.delivered import deliver
 from penstock.enquiry.shorthand import read_question
 from penstock.inference.combine import SiteEstimate, combine
 from penstock.inference.floored import estimate_floored
+from penstock.inference.overlap import find_overlaps
 from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured, Spread
 from penstock.inference.slopes import Slope
@@ -338,7 +339,7 @@ def store() -> Store:
         "unseen_tables",
     )
     files = [f"tests/studies/{name}.py" for name in own]
-    fits = ("combine", "floored", "floor", "refits", "slopes", "tails", "doubts")
+    fits = ("combine", "floored", "floor", "refits", "slopes", "tails", "doubts", "overlap")
     inference = [f"shared/penstock/inference/{name}.py" for name in fits]
     held = "server/penstock_server/mechanisms/tables/held.py"
     released = [path for path in RELEASED if "analysis" not in path]
@@ -380,10 +381,11 @@ def measure_site(world: World, number: int) -> Answer:
         found |= {f"{name}/real": real.estimate, f"{name}/real_variance": real.variance}
         shown = _flatten(schema, estimand, copies, refits, kind_of(asked.study).refitting)
         found |= {f"{name}/{k}": v for k, v in shown.items()}
-    doubts = doubt_estimates(schema, pose_copies(schema, [*asked.every.values()], copies)).estimands
+    posed = pose_copies(schema, [*asked.every.values()], copies)
+    overlaps = find_overlaps(schema, [*asked.every.values()], copies[0]).estimands
+    shown = {"doubt": doubt_estimates(schema, posed).estimands, "overlap": overlaps}
     for name, e in asked.every.items():
-        if e.name in doubts:
-            found[f"{name}/doubt"] = doubts[e.name]
+        found |= {f"{name}/{key}": each[e.name] for key, each in shown.items() if e.name in each}
     held = measure_held(asked.study, upload)
     for name, e in asked.declared.items():
         if held is not None and e.name in held.estimands:
@@ -436,30 +438,34 @@ class Site:
     Attributes:
         real: estimate and variance without privacy.
         imputed: by Rubin's rules of one refit of each fit.
+        overlaps: R² of the asked column on the others of its regression.
     """
 
     measured: Mapping[str, Measured]
     real: Mapping[str, tuple[float, float]]
     imputed: Mapping[str, SiteEstimate]
     doubts: Mapping[str, float]
+    overlaps: Mapping[str, float]
     slopes: Mapping[str, Slope]
 
 
 def read_site(kept: Answer, names: Sequence[str]) -> Site:
     """Of these questions."""
-    measured, real, imputed, doubts, slopes = {}, {}, {}, {}, {}
+    measured, real, imputed, doubts, overlaps, slopes = {}, {}, {}, {}, {}, {}
     for name in names:
         own = {k.removeprefix(f"{name}/"): v for k, v in kept.items() if k.startswith(f"{name}/")}
         real[name] = own["real"], own["real_variance"]
         if "doubt" in own:
             doubts[name] = own["doubt"]
+        if "overlap" in own:
+            overlaps[name] = own["overlap"]
         if "estimate" in own:
             measured[name] = _read_measured(own)
         if "imputed/estimate" in own:
             imputed[name] = impute(*(own[f"imputed/{field}"] for field in _IMPUTED))
         if "slope/slope" in own:
             slopes[name] = _read_slope(own)
-    return Site(measured, real, imputed, doubts, slopes)
+    return Site(measured, real, imputed, doubts, overlaps, slopes)
 
 
 def impute(estimate: float, within: float, between: float, tables: float) -> SiteEstimate:

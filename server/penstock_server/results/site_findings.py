@@ -24,6 +24,7 @@ import penstock
 from penstock.base.files import replace_file
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.doubts import Doubts
+from penstock.inference.overlap import Overlaps
 from penstock.inference.refits import Measured, Spread
 from penstock.inference.robust import Checked, Robust
 from penstock.inference.slopes import Held, Slope
@@ -31,7 +32,6 @@ from penstock_server.analysis.attendees import Attendees
 from penstock_server.analysis.baseline_figures import Baseline, Described, Figures
 from penstock_server.analysis.changes import SiteChanges
 from penstock_server.analysis.crosstabs import SiteCrosstabs
-from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges
 from penstock_server.analysis.site_effects import SiteEffect, SiteEffects
 from penstock_server.analysis.survival_curves import CurveAsked, SiteCurves

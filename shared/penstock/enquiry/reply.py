@@ -15,6 +15,7 @@ from penstock.enquiry.shorthand import find_alike, read_question
 from penstock.inference import pooling
 from penstock.inference.floored import choose_rows
 from penstock.inference.headline import pool_sites
+from penstock.inference.overlap import find_overlaps
 from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured
 from penstock.inference.slopes import Mark, Slope, find_recovery
@@ -25,7 +26,13 @@ from penstock.questions.grammar import Product
 from penstock.telling import phrases
 from penstock.telling.axis import Scale, decimals_for
 from penstock.telling.forest import ForestPlot, read_plot, read_row, read_summary
-from penstock.telling.marks import join_held, tell_doubts, tell_recovered, tell_untried
+from penstock.telling.marks import (
+    join_held,
+    tell_doubts,
+    tell_overlaps,
+    tell_recovered,
+    tell_untried,
+)
 from penstock.telling.scales import LINKS, LOG, Link
 
 _LOST = (Mark.UNSUPPORTED, Mark.ATTENUATED)
@@ -148,7 +155,7 @@ def _find_held(
 def judge_untried(
     doubted: Json | None, recovered: tuple[Mapping[str, Slope], Slope] | None
 ) -> Json | None:
-    """What was found against an undeclared regression: by few rows far out, and by refits; None
+    """What was found against an undeclared regression: by what it rests on, and by refits; None
     where nothing was."""
     lacking = None
     if recovered is not None and recovered[1].mark in _LOST:
@@ -188,17 +195,19 @@ def find_recovered(
 
 
 def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, float]) -> Json | None:
-    """How much of it hangs on few rows far out; nothing where statsmodels is not installed."""
-    if find_spec("statsmodels") is None:
-        return None
-    schema, shares = holdings.study.schema, {}
+    """How little it rests on: few rows far out, which nobody knows where statsmodels is not
+    installed; or what little of a column others do not say already."""
+    schema, doubts, overlaps = holdings.study.schema, dict[str, float](), dict[str, float]()
     choose = partial(choose_rows, schema, holdings.read_courses)
+    fits = find_spec("statsmodels") is not None
     for site, own in holdings.sites.items():
-        posed = pose_copies(schema, [asked], own.copies, choose)
-        doubts = doubt_estimates(schema, posed).estimands
-        if asked.name in doubts:
-            shares[site] = doubts[asked.name]
-    return tell_doubts(shares, weights)
+        estimand, rows = choose(asked, own.copies[0])
+        for r2 in find_overlaps(schema, [estimand], rows).estimands.values():
+            overlaps[site] = r2
+        posed = pose_copies(schema, [asked], own.copies, choose) if fits else {}
+        for doubt in doubt_estimates(schema, posed).estimands.values():
+            doubts[site] = doubt
+    return join_held(tell_overlaps(overlaps, weights), tell_doubts(doubts, weights))
 
 
 def _make_sentence(told: Json, head: pooling.Pooled | None, link: Link) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.base.documents import Json
 from penstock.inference.doubts import mark_doubt, pool_doubts
+from penstock.inference.overlap import MOST
 from penstock.inference.slopes import Mark, Slope, pool_slopes
 from penstock.telling.axis import number_text
 
@@ -36,6 +37,13 @@ _UNTRIED = (
     "Not known: sites plant no effects in a model of paths. Of how a hazard goes with a column "
     "that changes until the end, tables may show less than there is: of a real table's as little "
     "as two thirds came back. An estimate near none is not evidence of none."
+)
+
+_COLLINEAR = (
+    "Attenuated: what it is adjusted for explains {:.0%} of the column in the tables, which know "
+    "little of so small a rest, whatever they hold of each two columns. The estimate may be off by "
+    "more than its interval says, to either side. Declare it in a study's estimands, or adjust for "
+    "less."
 )
 
 _COMPETING = (
@@ -99,6 +107,26 @@ def tell_doubts(found: Mapping[str, float], weights: Mapping[str, float]) -> Jso
             {"site": site, **nothing, "mark": str(marks[site]), "doubt": share}
             for site, share in found.items()
         ],
+    }
+
+
+def tell_overlaps(found: Mapping[str, float], weights: Mapping[str, float]) -> Json | None:
+    """How much of the column that an undeclared question asks about the others say already; None
+    where that leaves enough.
+
+    Args:
+        found: R² at each site; weights: as :func:`tell_held`.
+    """
+    whole = pool_doubts(found, weights) if found else 0.0
+    if whole < MOST:
+        return None
+    nothing = _numbers(Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0))
+    marks = {s: Mark.UNRESOLVED if r2 < MOST else Mark.ATTENUATED for s, r2 in found.items()}
+    return {
+        **nothing,
+        "mark": str(Mark.ATTENUATED),
+        "text": _COLLINEAR.format(whole),
+        "sites": [{"site": site, **nothing, "mark": str(mark)} for site, mark in marks.items()],
     }
 
 

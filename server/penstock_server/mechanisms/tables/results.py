@@ -12,6 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from penstock.inference.floored import choose_rows, estimate_floored, pick_rows
+from penstock.inference.overlap import find_overlaps
 from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured
 from penstock.inference.robust import check_variances
@@ -29,7 +30,6 @@ from penstock_server.analysis.attendees import Attendees, count_attendees
 from penstock_server.analysis.baseline_figures import Baseline, describe_baseline
 from penstock_server.analysis.changes import SiteChanges, measure_changes
 from penstock_server.analysis.crosstabs import measure_crosstabs
-from penstock_server.analysis.overlap import find_overlaps
 from penstock_server.analysis.ranges import find_ranges
 from penstock_server.analysis.survival_curves import measure_curves
 from penstock_server.analysis.table_distances import measure_moved

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.base.documents import Json
 from penstock.base.text import count_text
+from penstock.inference import overlap
 from penstock.inference.doubts import mark_doubt
 from penstock.inference.influence import FLAG_RESIDUAL
+from penstock.inference.overlap import Overlaps
 from penstock.inference.slopes import Mark
 from penstock.mechanisms.joint.consortium import ALL_SITES
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.study.study import Study
 from penstock.telling import phrases
-from penstock_server.analysis import overlap
 from penstock_server.analysis.lost_parts import find_spread
-from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges, list_odd
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import JointRelease, ReportInputs, SiteInput

@@ -18,6 +18,7 @@ import pytest
 from penstock.base.errors import InvalidInput
 from penstock.inference import pooling
 from penstock.inference.combine import SiteEstimate
+from penstock.inference.overlap import Overlaps, find_overlaps
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -25,7 +26,6 @@ from penstock.schema import Column, Schema
 from penstock.study.study import Study
 from penstock.telling import axis, forest
 from penstock.telling.scales import COUNT, FISHER, LINKS, LOG, LOGIT, PLAIN, Link
-from penstock_server.analysis.overlap import Overlaps, find_overlaps
 from penstock_server.analysis.ranges import Ranges, find_ranges, list_odd
 from penstock_server.report.composition import (
     ReportInputs,

@@ -13,6 +13,7 @@ from tests.support import made
 from tests.unit.server.report.test_report import HOSTILE, SCHEMA, Page, built, inputs, study
 
 from penstock.inference.doubts import Doubts
+from penstock.inference.overlap import Overlaps
 from penstock.inference.robust import Checked, Robust
 from penstock.mechanisms import Maf
 from penstock.mechanisms.parts import Part
@@ -20,7 +21,6 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock_server.analysis.baseline_figures import Baseline
-from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges
 from penstock_server.analysis.survival_curves import SiteCurves
 from penstock_server.analysis.table_distances import Moved
