@@ -201,11 +201,11 @@ def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, floa
     choose = partial(choose_rows, schema, holdings.read_courses)
     fits = find_spec("statsmodels") is not None
     for site, own in holdings.sites.items():
-        estimand, rows = choose(asked, own.copies[0])
-        for r2 in find_overlaps(schema, [estimand], rows).estimands.values():
-            overlaps[site] = r2
-        posed = pose_copies(schema, [asked], own.copies, choose) if fits else {}
-        for doubt in doubt_estimates(schema, posed).estimands.values():
+        posed = pose_copies(schema, [asked], own.copies, choose)
+        for first in posed.get(asked.name, ())[:1]:
+            for r2 in find_overlaps(schema, [first.estimand], first.rows).estimands.values():
+                overlaps[site] = r2
+        for doubt in doubt_estimates(schema, posed).estimands.values() if fits else ():
             doubts[site] = doubt
     return join_held(tell_overlaps(overlaps, weights), tell_doubts(doubts, weights))
 
