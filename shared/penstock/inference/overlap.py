@@ -25,7 +25,7 @@ where it was .40 (n = 3 000, ε = 3); .39 where it was .75 (n = 1 000, ε = 1), 
 
 MOST = 0.8
 """From which on an undeclared answer is marked: a variance inflation factor of 5, where columns are
-usually called collinear. Of 158 regressions by two columns on ten real tables, of eight sites each
+usually called collinear. Of 158 regressions by two columns on nine real tables, of eight sites each
 at ε = 3, twelve had more, all of them by two of children's heights, weights and ages. Where the
 outcome was a number their intervals were wide, and held what all rows have; of six logistic ones
 four missed it, by 1.5 to 3.2 times their half-widths."""

@@ -159,3 +159,14 @@ def _find(deal: int, block: int, holds: bool) -> coverage.Found:
     flags, numbers = (holds,) * 4, (1.0, 1.0, 0.0, math.nan)
     head = (WORLD, 8, "age", True, True, False, None)
     return coverage.Found(*head, *flags, *numbers, deal, block)
+
+
+def test_cells_are_unlike_by_what_half_of_real_federations_show() -> None:
+    found = [
+        replace(_find(0, 0, True), question=question, declared=True, real_i2=i2)
+        for question, shown in {"apart": (0.2, 0.6, 0.9), "alike": (0.0, 0.1, 0.8)}.items()
+        for i2 in shown
+    ]
+    rows = {row.what: row for row in coverage.list_rows(found, (WORLD,))}
+    assert rows[f"holds, declared, mean over cells, {coverage.APART}"].n_runs == 3
+    assert rows["holds, declared, mean over cells, all worlds"].n_runs == 6
