@@ -18,7 +18,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from penstock.mechanisms.copula.correlations import Couplings, match_correlation, take_root
 from penstock.mechanisms.copula.densities import Known
@@ -30,6 +29,7 @@ from penstock.mechanisms.copula.grids import (
     place_of,
 )
 from penstock.mechanisms.copula.told_means import ToldMeans, recall_means
+from penstock.mechanisms.sobol import draw_sobol
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -88,7 +88,7 @@ class Population:
 @cache
 def quasi_random(columns: int, power: int) -> Array:
     """(2^power, columns) standard Gaussians that fill space evenly; public."""
-    return np.asarray(ndtri(qmc.Sobol(columns, seed=_SEED).random_base2(power)))
+    return np.asarray(ndtri(draw_sobol(columns, power, _SEED)))
 
 
 def count_cells(grids: Sequence[Grid], coded: Coded, present: Bools) -> list[NDArray[np.int64]]:

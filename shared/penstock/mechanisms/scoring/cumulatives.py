@@ -20,7 +20,6 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from penstock.mechanisms.copula.grids import value_at
 from penstock.mechanisms.scoring.descriptions import Description
@@ -92,6 +91,8 @@ class DistributionTally(Tally):
         return np.asarray(whole_strategy(self.size) @ counts)
 
     def tell(self, noisy: Array, sd: float) -> Told:
+        from scipy.optimize import isotonic_regression  # slow to load, and no site adds up with it
+
         estimands = self.description.estimands
         halves, spread = recovery(self.size) @ noisy, sd**2 * absolute(self.size)
         rows = max(2 * float(halves[-1]), LEAST_SEEN * 2 * math.sqrt(spread[-1, -1]), 1.0)

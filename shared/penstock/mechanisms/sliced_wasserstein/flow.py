@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
-from scipy.stats import qmc
 
 from penstock.mechanisms.sliced_wasserstein.arithmetic import HELD, Numbers, Stage, arithmetic
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule
+from penstock.mechanisms.sobol import draw_sobol
 
 Array = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ class SlicedFlow:
         numbers = self._arithmetic.numbers
         self._matrix, self._shift = numbers(matrix), numbers(shift[:, None])
         self._radius, self._stages = radius, list[Stage]()
-        quasi = qmc.Sobol(d, seed=seed).random_base2(_REFERENCE_POWER)
+        quasi = draw_sobol(d, _REFERENCE_POWER, seed)
         x, drawn = self._begin(ndtri(quasi)), np.random.default_rng(self._seed)
         for goal, size in zip(steps, schedule.sizes().tolist(), strict=True):
             spread = math.sqrt(2 * schedule.diffusion * size)

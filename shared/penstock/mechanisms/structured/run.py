@@ -26,7 +26,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from scipy.stats import qmc
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.classes.class_population import ClassPopulation, fit_classes
@@ -46,6 +45,7 @@ from penstock.mechanisms.released import (
     name_recovered,
     name_refit,
 )
+from penstock.mechanisms.sobol import draw_sobol
 from penstock.mechanisms.structured.counting import Counts, release_margins
 from penstock.mechanisms.structured.declared import list_durations
 from penstock.mechanisms.structured.matching import Inquiry, Matching, match_outcome
@@ -203,8 +203,8 @@ def _pop_each(parts: list[T]) -> Iterator[T]:
 
 def _spread_points(count: int, width: int, rng: np.random.Generator) -> Array:
     """(count, width) in (0, 1), spread evenly."""
-    # Whole nets alone are even in all directions; a first part of one nearly is.
-    sobol = qmc.Sobol(width, rng=rng).random_base2(max(count - 1, 1).bit_length())
+    # A first part of a net is nearly as even as all of it.
+    sobol = draw_sobol(width, max(count - 1, 1).bit_length(), rng)
     return np.asarray(np.clip(sobol[:count], _LEAST_CHANCE, 1 - _LEAST_CHANCE))
 
 

@@ -16,9 +16,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from penstock.mechanisms.parts import Progress
+from penstock.mechanisms.sobol import draw_sobol
 from penstock.mechanisms.tables.level_shares import SETTLED, LevelShares, fit_levels
 from penstock.mechanisms.tables.margins import (
     Counts,
@@ -208,8 +208,7 @@ class _Fit:
         self._values, self.present = clamp(rows, low, high), present
         self._scores = self._seen.linear.invert(self._values)
         self._moments = release_moments(self._scores, present, stages.radius, stages.moments, noise)
-        sobol = qmc.Sobol(plan.d, seed=_SEED)
-        self._latents = ndtri(sobol.random_base2(match_power))
+        self._latents = ndtri(draw_sobol(plan.d, match_power, _SEED))
         # Linear moments in place of those of normal scores are near enough to start a match from.
         spread = gaussian(self._moments, self._counts.rows, self._seen.margins.unclear).matrix
         start = Affine(spread, np.zeros(plan.d))

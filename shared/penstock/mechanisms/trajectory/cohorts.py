@@ -20,12 +20,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.frames import check_shapes
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import EACH, PARTICLES, PATHS, name_copy, name_refit
+from penstock.mechanisms.sobol import draw_sobol
 from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.dependence import Dependence, fit
 from penstock.mechanisms.trajectory.followed import Followed, follow
@@ -203,8 +203,8 @@ def _particles(
     plan: RepeatsPlan, schema: Schema, model: Dependence, rng: np.random.Generator
 ) -> Part:
     """Persons at each time point, evenly spread; the same ones at all."""
-    sobol = qmc.Sobol(model.latents, rng=rng)
-    points = sobol.random_base2(math.ceil(math.log2(plan.particles)))[: plan.particles]
+    power = math.ceil(math.log2(plan.particles))
+    points = draw_sobol(model.latents, power, rng)[: plan.particles]
     joined = model.join(ndtri(np.clip(points, 1e-9, 1 - 1e-9)))
     fixed = model.draw_fixed(joined)
     last = None if plan.follow_up is None else plan.follow_up.read(fixed).point

@@ -32,11 +32,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from penstock.mechanisms.frames import check_shapes
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import EACH, PARTICLES, PATHS, name_copy, name_refit
+from penstock.mechanisms.sobol import draw_sobol
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
 from penstock.mechanisms.trajectory.particle_tables import Model, table, walk
@@ -216,8 +216,8 @@ def draw(found: Marginals, m: int, box: Array, rng: np.random.Generator) -> Arra
     Latents are the same quasi-random ones at every time point, so that particles begin on paths.
     """
     count, _, d = found.means.shape
-    sobol = qmc.Sobol(d, rng=rng)
-    latents = ndtri(np.clip(sobol.random_base2(math.ceil(math.log2(m)))[:m], 1e-6, 1 - 1e-6))
+    points = draw_sobol(d, math.ceil(math.log2(m)), rng)[:m]
+    latents = ndtri(np.clip(points, 1e-6, 1 - 1e-6))
     values, vectors = np.linalg.eigh(found.covariances)
     # The symmetric root: latents keep their directions from one time point to the next.
     roots = (vectors * np.sqrt(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
