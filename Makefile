@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup r browser demo test soak lint format docs proto bundle bench reproduce clean
+.PHONY: help setup r browser demo test thorough soak lint format docs proto bundle bench reproduce clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,8 +49,13 @@ browser: setup ## Chromium by apt-get, and axe-core, for the tests of the report
 demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between them, one report
 	$(BIN)/penstock demo --out penstock-demo
 
-test: setup ## all tests (about fifty minutes on two cores); JOBS=1 for one after the other
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5
+
+test: setup ## tests (about a quarter of an hour on two cores); JOBS=1 for one after the other
+	$(PYTEST) -m 'not thorough and not soak'
+
+thorough: setup ## the tests that `make test` leaves out: distributions, and studies over real processes (about forty minutes)
+	$(PYTEST) -m 'thorough and not soak'
 
 soak: setup ## long fault runs
 	$(BIN)/python -m pytest -m soak --timeout 3600

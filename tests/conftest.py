@@ -323,14 +323,19 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait for processes and files that compute in turn: two workers use both cores.
+    """What is statistical is thorough, whatever it is of.
+
+    Files that wait for processes and files that compute in turn: two workers use both cores.
 
     A file's tests keep their order; the short files of unit tests come last.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
+        if item.path.is_relative_to(TESTS / "statistical"):
+            item.add_marker(pytest.mark.thorough)
     waiting, computing, short = [], [], []
     first = {name: rank for rank, name in enumerate(LONGEST)}
     for path in sorted(files, key=lambda f: first.get(_name(f), len(LONGEST))):

@@ -47,6 +47,8 @@ from penstock_client.rows.sealed import map_rows
 from penstock_client.site.site_settings import read_settings
 from penstock_client.work.worker import Task
 
+pytestmark = pytest.mark.thorough
+
 PEOPLE = 240
 COUNTER = itertools.count()
 SCHEMA = Schema(

@@ -15,6 +15,8 @@ from penstock.wire.messages import StudyState
 from penstock.wire.signed import SignedStudy, sign_cancel
 from penstock_client.ledger.state import Charge
 
+pytestmark = pytest.mark.thorough
+
 Made = tuple[Hub, SignedStudy, SignedStudy]
 
 

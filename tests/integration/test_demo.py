@@ -8,8 +8,10 @@ import sys
 import tempfile
 
 import psutil
+import pytest
 
 
+@pytest.mark.thorough
 def test_the_demo_ends_with_a_report_and_leaves_nothing_running(tmp_path):
     scratch = tmp_path / "t"
     scratch.mkdir()

@@ -12,6 +12,8 @@ from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import State
 from penstock_client.operate.site_daemon import check_before_start
 
+pytestmark = pytest.mark.thorough
+
 # The real service in a process whose files cannot grow: what a full disk looks like to SQLite.
 FULL_DISK = """
 import resource, signal, sys

@@ -29,6 +29,8 @@ from penstock_server.store.folder import Folder
 from penstock_server.studies.coordinator import Coordinator
 from penstock_server.transport.pump import Pump
 
+pytestmark = pytest.mark.thorough
+
 NAMES = ("east", "north", "south", "west")
 LIMIT_SECONDS = 240
 

@@ -40,6 +40,8 @@ from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.results import production
 from penstock_server.simulate import visits
 
+pytestmark = pytest.mark.thorough
+
 VERIFY = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
 PERSONS = {"a": 600, "b": 60}
 """Enough at a for all nine visits to keep some: with one alone there would be no slope."""

@@ -27,6 +27,8 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock_client.cli.common import call_document
 
+pytestmark = pytest.mark.thorough
+
 linux = pytest.mark.skipif(not LINUX, reason="the peak is Linux's own count")
 
 MOST_MB = 400

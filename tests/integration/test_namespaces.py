@@ -20,6 +20,8 @@ from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.store.folder import Folder
 from penstock_server.transport.flower.control import Control, read_node_key
 
+pytestmark = pytest.mark.thorough
+
 SITES = ("a", "b")
 MACHINES = (COORDINATOR, *SITES)
 SUBNET = "10.213.77"

@@ -27,6 +27,8 @@ from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.report.composition import report_schema
 from penstock_server.results import production
 
+pytestmark = pytest.mark.thorough
+
 RUNS, EFFECT, PERSONS = 6, "years ~ age:smoker", 400
 SCHEMA = Schema(
     (

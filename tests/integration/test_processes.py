@@ -71,6 +71,7 @@ def test_a_study_over_real_processes(federation, trial, tmp_path):
     assert set(pooled["_copy"].to_pylist()) == set(range(1, FAST.copies + 1))
 
 
+@pytest.mark.thorough
 def test_a_crowd_at_the_port_stops_no_study(federation, tmp_path):
     """Hundreds of slow, silent and forged connections; see `make reproduce NAME=stall`."""
     stranger = NetworkPaths(tmp_path / "stranger")
@@ -91,6 +92,7 @@ def test_a_crowd_at_the_port_stops_no_study(federation, tmp_path):
     assert max(calls) < 2.0
 
 
+@pytest.mark.thorough
 def test_the_coordinators_processes_are_killed_one_after_the_other(federation, by_hand):
     study = federation.submit("kills")
     federation.reached(study, "c", "awaiting-approval")
@@ -103,6 +105,7 @@ def test_the_coordinators_processes_are_killed_one_after_the_other(federation, b
     assert federation.analyst.status(study)["state"] == "finished"
 
 
+@pytest.mark.thorough
 def test_other_studies_and_the_api_go_on_while_one_studys_results_are_made(federation):
     """The first said "open" for minutes, and the others stayed invited."""
     first = federation.submit("first")
@@ -121,6 +124,7 @@ def test_other_studies_and_the_api_go_on_while_one_studys_results_are_made(feder
     delivered(federation, second)
 
 
+@pytest.mark.thorough
 def test_a_coordinator_that_is_killed_while_results_are_made_makes_them_later(federation):
     """First the builder, then all of it; neither is the study's fault."""
     study = federation.submit("half-made")
@@ -143,6 +147,7 @@ def answers(federation) -> bool:
     return False
 
 
+@pytest.mark.thorough
 def test_the_processes_of_sites_are_killed_while_they_work(federation):
     """A killed gate or worker costs its charge; a killed network side costs nothing."""
     # Long enough to be killed between the charge and the release, whoever is asked first.
@@ -172,6 +177,7 @@ def test_the_processes_of_sites_are_killed_while_they_work(federation):
     assert federation.draws(study) == ONCE
 
 
+@pytest.mark.thorough
 def test_killed_supervisors_leave_no_orphan_and_the_study_goes_on(federation, by_hand):
     study = federation.submit("orphans")
     federation.reached(study, "c", "awaiting-approval")
@@ -247,6 +253,7 @@ def restore(federation, name):
     return kept / "ledger" / "gate.db"
 
 
+@pytest.mark.thorough
 def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation, trial):
     """The module's last test: site b has nothing left to spend after it.
 

@@ -239,6 +239,7 @@ def test_a_ledger_put_back_alone_is_found_out_by_the_kept_releases(world, restor
     assert describe(site)["stopped"] == "rolled-back"
 
 
+@pytest.mark.thorough
 def test_the_gate_is_never_stopped_by_its_own_kills(world):
     site = world.site()
     seen = b""

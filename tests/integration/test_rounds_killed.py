@@ -20,6 +20,8 @@ from penstock_client.ledger.sqlite_file import Database
 from penstock_client.masking.sum_record import list_open_sums
 from penstock_server.store.folder import Folder
 
+pytestmark = pytest.mark.thorough
+
 NAMES = ("east", "north", "south", "west")
 STAYING, GONE = NAMES[:3], NAMES[3]
 ROUNDS, GONE_AFTER = 60, 20

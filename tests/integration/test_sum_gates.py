@@ -50,7 +50,10 @@ def start(world: World, settings: object = SHORT, **changes: object) -> Adding:
     return adding
 
 
-EVERY = [SCORING, SHORT, TRAJECTORY, SKETCH]
+EVERY = [
+    SKETCH,
+    *(pytest.param(one, marks=pytest.mark.thorough) for one in (SCORING, SHORT, TRAJECTORY)),
+]
 
 
 @pytest.mark.parametrize("settings", EVERY, ids=lambda s: s.name)
@@ -102,6 +105,7 @@ def audit_gates(adding: Adding) -> None:
         assert audited.plan.events == adding.plan.events
 
 
+@pytest.mark.thorough
 def test_gates_that_trust_nobody_make_one_release_with_noise_of_their_own(world: World) -> None:
     """Nobody's gate is pinned, one site drops out of a round, and each charge is plain."""
     make_gates(world, NAMES)
@@ -163,6 +167,7 @@ def refused(call: object) -> str:
     return error.value.reason
 
 
+@pytest.mark.thorough
 def test_a_coordinator_that_breaks_its_word_gets_the_first_answer_or_none(world: World) -> None:
     """A second input, other sums, a present site called absent, other survivors, strangers."""
     make_gates(world, NAMES)
@@ -205,6 +210,7 @@ def gate_asking(survivors: object) -> bytes:
     return write_asking(list(survivors))  # type: ignore[call-overload]
 
 
+@pytest.mark.thorough
 def test_a_gate_and_a_worker_may_be_killed_at_any_time_and_add_once(world: World) -> None:
     """kill -9 while a round is worked on, and after; what was said is said again, byte by byte."""
     make_gates(world, NAMES)
