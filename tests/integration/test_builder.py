@@ -29,6 +29,8 @@ from penstock_server.results import material, production
 from penstock_server.store.leases import Leases
 from penstock_server.store.sql_tables import study_table
 
+pytestmark = pytest.mark.thorough
+
 ANALYST = generate_key()
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "coordinator-3"
 SECRETS = {

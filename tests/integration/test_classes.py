@@ -20,6 +20,8 @@ from penstock_client.cli.reading import read_ledger
 from penstock_client.ledger.budget import summarize_budget
 from penstock_client.operate import site_daemon, site_doctor
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def formal():

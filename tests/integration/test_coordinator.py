@@ -251,6 +251,7 @@ def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tmp_path):
     coordinator = prepare(world, tmp_path / "c", approval="by-hand")
     asked = world.signed(schema=SCHEMA, estimands=(ESTIMAND,), quorum=1)
@@ -290,6 +291,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     assert (late["site"], late["state"], late["code"]) == (second.name, "timed-out", "late")
 
 
+@pytest.mark.thorough
 def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
     folder = tmp_path / "c"
     coordinator = prepare(world, folder, approval="by-hand")

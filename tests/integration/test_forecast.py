@@ -51,6 +51,7 @@ def previews(world: World) -> tuple[World, list[str]]:
     return world, shown
 
 
+@pytest.mark.thorough
 def test_a_preview_is_the_same_whatever_the_rows_are(
     previews: tuple[World, list[str]], tmp_path: Path
 ) -> None:

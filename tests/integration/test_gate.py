@@ -70,6 +70,7 @@ def refused(site, signed):
     return caught.value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_kill_at_any_stage_costs_one_charge_or_a_burnt_one_and_never_two_draws(world, stage):
     site = world.site()

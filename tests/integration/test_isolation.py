@@ -138,6 +138,7 @@ def evil_bundle(folder, marker):
     return build_fab_from_disk(folder)
 
 
+@pytest.mark.thorough
 def test_a_bundle_that_shadows_the_packages_is_never_run(federation, tmp_path):
     marker = federation.root / "marker"
     fab = evil_bundle(tmp_path / "evil", marker)

@@ -214,6 +214,7 @@ def test_everything_is_stopped_and_started_in_mid_study(federation, by_hand):
     delivered(federation, study)
 
 
+@pytest.mark.thorough
 def test_a_full_disk_at_the_coordinator_delays_a_study_and_loses_nothing(federation):
     uploads = federation.folder(COORDINATOR) / "uploads"
     log = federation.folder(COORDINATOR) / "log" / "runner.log"
@@ -226,6 +227,7 @@ def test_a_full_disk_at_the_coordinator_delays_a_study_and_loses_nothing(federat
         delivered(federation, study)
 
 
+@pytest.mark.thorough
 def test_a_locked_database_delays_a_study_and_loses_no_answer(federation):
     """A site's answer was dropped, and the site asked again after a quarter of an hour only."""
     database = Folder(federation.folder(COORDINATOR)).superlink_database

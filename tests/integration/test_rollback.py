@@ -19,6 +19,8 @@ from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.cli.common import call_document, call_steward
 from penstock_client.site.site_paths import SitePaths
 
+pytestmark = pytest.mark.thorough
+
 
 def describe(site, manifest=b""):
     reply = site.call("Describe", gate_pb2.DescribeRequest(seen_manifest=manifest))
@@ -239,7 +241,6 @@ def test_a_ledger_put_back_alone_is_found_out_by_the_kept_releases(world, restor
     assert describe(site)["stopped"] == "rolled-back"
 
 
-@pytest.mark.thorough
 def test_the_gate_is_never_stopped_by_its_own_kills(world):
     site = world.site()
     seen = b""

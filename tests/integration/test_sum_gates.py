@@ -250,6 +250,7 @@ def test_a_gate_and_a_worker_may_be_killed_at_any_time_and_add_once(world: World
     assert victim.poll(adding.requests[victim.name]).state == "running"
 
 
+@pytest.mark.thorough
 def test_a_site_may_drop_out_and_cancel_burns_what_is_left(world: World) -> None:
     make_gates(world, NAMES)
     adding = start(world)

@@ -188,6 +188,7 @@ def shows_at(site, request_id, charge):
     return end
 
 
+@pytest.mark.thorough
 def test_a_real_run_that_is_over_goes_on_outside_and_the_next_one_waits(world):
     site = slotted(world, 3)
     site.start()
@@ -207,6 +208,7 @@ def test_a_real_run_that_is_over_goes_on_outside_and_the_next_one_waits(world):
     assert site.ledger().charges[second.request_id].time >= charge.ready_at
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["worker killed", "gate killed", "cancelled"])
 def test_a_real_run_that_ends_badly_goes_on_outside(world, fast, what):
     site = slotted(world, 3)

@@ -272,6 +272,7 @@ def test_analyse_has_the_numbers_of_the_report(pulled, name):
         assert own["random"]["se"] == told["random"]["se"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("program", [python, r])
 def test_so_it_has_of_a_further_question_beside_the_studys_own(pulled, program):
     for question, asked in FURTHER.items():

@@ -306,6 +306,7 @@ def first_difference(one: list[Any], other: list[Any]) -> str:
     return f"{[*map(len, one)]} or {[*map(len, other)]} events"
 
 
+@pytest.mark.thorough
 def test_what_is_computed_does_not_depend_on_rows(world: World) -> None:
     some = coded_rows()
     expected = trace_of(lambda: world.run(some))

@@ -319,6 +319,7 @@ def test_no_person_moves_a_sum_by_more_than_is_charged(settings: Any) -> None:
     assert max(most.values()) > 0.9  # some person is as bad as is charged
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("settings", [SKETCH, Gibbs()], ids=lambda s: s.name)
 def test_the_work_of_a_round_does_not_depend_on_rows(settings: Any) -> None:
     """Calls and shapes of all rounds; the sums are the same, as they are to a site."""
@@ -401,6 +402,7 @@ def test_a_chain_of_many_sites_ends_where_that_of_their_rows_does(model: str) ->
     assert plan.asked.estimands[0].adjust == (*ask[0].adjust, *within)
 
 
+@pytest.mark.thorough
 def test_a_table_of_many_sites_is_that_of_their_rows() -> None:
     """At a large ε: as many rows of each site, and of all columns the same means within sites."""
     settings = SlicedWasserstein(copies=1, refits=0, steps=60, bases=16)
@@ -425,6 +427,7 @@ def test_a_table_of_many_sites_is_that_of_their_rows() -> None:
         assert error < 5 / math.sqrt(SIZES[number])
 
 
+@pytest.mark.thorough
 def test_a_wide_table_of_many_sites_has_the_pairs_of_their_rows() -> None:
     """At a large ε: who is in which town goes with the site, and with a, as in rows; and the table
     is made of sums alone, pairs among them. Over cohorts and copies, since a quarter of the towns

@@ -90,6 +90,7 @@ def test_a_person_moves_one_block_by_one_vector(per_person: int) -> None:
     assert reached > 0.99 * most
 
 
+@pytest.mark.thorough
 def test_a_site_adds_to_its_own_block_alone() -> None:
     """And no person of it moves that further than is charged, with the sums before as they were."""
     plan = make()

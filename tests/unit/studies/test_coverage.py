@@ -74,6 +74,7 @@ def test_unlike_sites_have_a_truth_that_is_the_mean_of_their_kinds(monkeypatch) 
     assert ages[2] - ages[0] > 10
 
 
+@pytest.mark.thorough
 def test_a_site_is_kept_as_numbers_and_judged_with_others() -> None:
     table = read_world(WORLD.table)
     assert table is not None

@@ -134,6 +134,7 @@ def make(tmp_path: Path) -> Callable[..., World]:
     return lambda *args, **line: World(tmp_path, *args, **line)
 
 
+@pytest.mark.thorough
 def test_sixty_rounds_over_a_bad_line_with_kills_and_a_site_that_is_gone(
     make: Callable[..., World],
 ) -> None:
@@ -152,6 +153,7 @@ def test_sixty_rounds_over_a_bad_line_with_kills_and_a_site_that_is_gone(
     assert status["sites"][4]["code"] == "sum-left"
 
 
+@pytest.mark.thorough
 def test_sites_that_come_and_go_are_in_some_sums_and_never_twice(
     make: Callable[..., World],
 ) -> None:
