@@ -254,7 +254,8 @@ def _judge_question(
 
 
 def _pool(sites: Sequence[SiteEstimate], *, further: bool = False) -> Pooled | None:
-    return pool_sites(sites, total=False, joint=False, further=further).get("random")
+    found = pool_sites(sites, total=False, joint=False, further=further, beside=False)
+    return found.get("random")
 
 
 def _pool_real(sites: Mapping[str, Site], name: str) -> Pooled | None:

@@ -15,6 +15,8 @@ from penstock.inference.misfit import allow_misfit
 from penstock.inference.totals import add_up
 from penstock.inference.unpooled import take_alone
 
+_BESIDE: dict[str, pooling.Estimated] = {"fixed": "fixed", "dl": "dl", "pm": "pm"}
+
 
 def pool_sites(
     sites: Sequence[SiteEstimate],
@@ -23,12 +25,14 @@ def pool_sites(
     joint: bool,
     level: float = 0.95,
     further: bool = False,
+    beside: bool = True,
 ) -> dict[str, pooling.Pooled]:
     """Sites that can be pooled, together: ``random`` is the headline; nothing of no site.
 
     Args:
         total: they are counts, which are added up; joint: there is one, a release of all sites.
         further: it is a regression that no study declared (:mod:`penstock.inference.misfit`).
+        beside: with what stands beside the headline.
 
     Raises:
         InvalidInput: one cannot be pooled (:func:`penstock.inference.pooling.poolable`).
@@ -41,9 +45,9 @@ def pool_sites(
         alone = take_alone(sites[0], level)
         return {"random": allow_misfit(alone, sites) if further else alone}
     y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
-    methods: dict[str, pooling.Estimated] = {"random": "reml", "fixed": "fixed"}
-    if len(sites) > 1:
-        methods |= {"dl": "dl", "pm": "pm"}
+    methods: dict[str, pooling.Estimated] = {"random": "reml"}
+    if beside:
+        methods |= {"fixed": "fixed"} if len(sites) == 1 else _BESIDE
     found = {
         name: pooling.pool(y, v, method=method, level=level, degrees=df)
         for name, method in methods.items()
