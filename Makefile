@@ -54,7 +54,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -
 test: setup ## tests (15 to 22 minutes on two cores); JOBS=1 for one after the other
 	$(PYTEST) -m 'not thorough and not soak'
 
-thorough: setup ## the tests that `make test` leaves out: distributions, and studies over real processes (about forty minutes)
+thorough: setup ## the tests that `make test` leaves out: distributions, and studies over real processes (about half an hour)
 	$(PYTEST) -m 'thorough and not soak'
 
 soak: setup ## long fault runs
