@@ -274,6 +274,8 @@ class World:
 
 
 TESTS = Path(__file__).parent
+THOROUGH = ("browser", "statistical")
+"""Folders that `make thorough` runs, and not `make test`."""
 LONGEST = (
     "integration/test_processes.py",
     "integration/test_cli.py",
@@ -325,16 +327,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is statistical is thorough, whatever it is of.
+    """Files that wait for processes and files that compute in turn: two workers use both cores.
 
-    Files that wait for processes and files that compute in turn: two workers use both cores.
-
-    A file's tests keep their order; the short files of unit tests come last.
+    A file's tests keep their order; the short files of unit tests come last. Some folders are
+    thorough as a whole.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-        if item.path.is_relative_to(TESTS / "statistical"):
+        if item.path.relative_to(TESTS).parts[0] in THOROUGH:
             item.add_marker(pytest.mark.thorough)
     waiting, computing, short = [], [], []
     first = {name: rank for rank, name in enumerate(LONGEST)}

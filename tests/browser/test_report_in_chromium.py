@@ -36,12 +36,9 @@ ROOT = Path(__file__).parents[2]
 AXE = ROOT / ".browser" / "axe_playwright_python" / "axe.min.js"
 RECORDED = ROOT / "tests" / "golden" / "data" / "mechanisms"
 PROGRAM = find_chromium()
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.skipif(
-        PROGRAM is None or not AXE.is_file(), reason="no Chromium or no axe-core here: make browser"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None or not AXE.is_file(), reason="no Chromium or no axe-core here: make browser"
+)
 
 Report = dict[str, Any]
 DESK, TABLET, PHONE = 1280, 820, 390
