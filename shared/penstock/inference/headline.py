@@ -15,8 +15,6 @@ from penstock.inference.misfit import allow_misfit
 from penstock.inference.totals import add_up
 from penstock.inference.unpooled import take_alone
 
-_BESIDE: dict[str, pooling.Estimated] = {"fixed": "fixed", "dl": "dl", "pm": "pm"}
-
 
 def pool_sites(
     sites: Sequence[SiteEstimate],
@@ -47,7 +45,9 @@ def pool_sites(
     y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
     methods: dict[str, pooling.Estimated] = {"random": "reml"}
     if beside:
-        methods |= {"fixed": "fixed"} if len(sites) == 1 else _BESIDE
+        methods["fixed"] = "fixed"
+    if beside and len(sites) > 1:
+        methods |= {"dl": "dl", "pm": "pm"}
     found = {
         name: pooling.pool(y, v, method=method, level=level, degrees=df)
         for name, method in methods.items()

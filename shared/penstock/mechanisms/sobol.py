@@ -15,7 +15,8 @@ def draw_sobol(width: int, power: int, rng: np.random.Generator | int) -> NDArra
     Args:
         rng: what scrambles them, or its seed.
     """
-    # Half of what a worker loads, and a site's rounds of a release of many never draw a point.
+    # It takes .4 s to load, and a site that only adds to sums of many sites draws no point.
     from scipy.stats import qmc
 
+    # Not ``rng=``, which scrambles otherwise by the same whole number.
     return np.asarray(qmc.Sobol(width, seed=rng).random_base2(power))

@@ -91,7 +91,7 @@ class DistributionTally(Tally):
         return np.asarray(whole_strategy(self.size) @ counts)
 
     def tell(self, noisy: Array, sd: float) -> Told:
-        from scipy.optimize import isotonic_regression  # slow to load, and no site adds up with it
+        from scipy.optimize import isotonic_regression  # slow to load, and adding up does without
 
         estimands = self.description.estimands
         halves, spread = recovery(self.size) @ noisy, sd**2 * absolute(self.size)
