@@ -209,7 +209,8 @@ widen <- function(sites) {
 # -- 5. Sites together ---------------------------------------------------------------------------
 
 # REML, and the Hartung-Knapp interval that is floored (metafor's test = "adhoc"); of variances that
-# are estimates, which metafor does not know: where all df are infinite, it is metafor's own.
+# are estimates, which metafor does not know: where all df are infinite and no effects go with
+# variances, it is metafor's own.
 # missed: (k, 2) by how much each site may be off, all alike, since no study declared the question;
 # of two causes.
 pool <- function(y, v, nu, missed) {
@@ -218,18 +219,23 @@ pool <- function(y, v, nu, missed) {
   near <- 1e-13 * (mean(v) + var(y))
   model <- rma(y, v, method = "REML", control = list(threshold = near, maxiter = 10000))
   tau2 <- model$tau2
-  mean <- as.numeric(model$beta)
+  centre <- as.numeric(model$beta)
   w <- 1 / (v + tau2)
   h <- w / sum(w)
   unknown <- (v * w)^2 / nu
   least <- 1 + 4 * sum(h * (1 - h) * unknown)
-  spread <- sum(w * (y - mean)^2) / (k - 1) * max(0, least - 2 * sum((1 - h)^2 * unknown) / (k - 1))
-  se <- sqrt(max(least, spread) / sum(w) + sum(colSums(h * missed)^2))
-  found <- data.frame(estimate = mean, se = se, df = k - 1, tau2 = tau2)
+  spread <- sum(w * (y - centre)^2) / (k - 1) * max(0, least - 2 * sum((1 - h)^2 * unknown) / (k - 1))
+  # What weights make of effects that go with variances, as far as beyond chance.
+  apart <- h - 1 / k
+  beyond <- sum(apart * (y - mean(y)))^2 - sum(apart^2 / w)
+  most <- (k - 1) * max(tau2, var(y) - mean(v)) * sum(apart^2)
+  weighed <- max(0, min(beyond, most))
+  se <- sqrt(max(least, spread) / sum(w) + weighed + sum(colSums(h * missed)^2))
+  found <- data.frame(estimate = centre, se = se, df = k - 1, tau2 = tau2)
   if (k >= 3) {
     half <- qt(0.5 + LEVEL / 2, k - 2) * sqrt(tau2 + se^2)
-    found$prediction_low <- mean - half
-    found$prediction_high <- mean + half
+    found$prediction_low <- centre - half
+    found$prediction_high <- centre + half
   }
   found
 }

@@ -289,7 +289,12 @@ def pool(y, v, nu, missed):
         return {"estimate": mean, "se": se, "df": nu[0], "tau2": tau2}
     spread = np.sum(w * (y - mean) ** 2) / (k - 1)
     spread *= max(0.0, least - 2 * np.sum((1 - h) ** 2 * unknown) / (k - 1))
-    se = np.sqrt(max(least, spread) / w.sum() + np.sum((missed @ h) ** 2))
+    # What weights make of effects that go with variances, as far as beyond chance.
+    apart = h - 1 / k
+    beyond = np.sum(apart * (y - y.mean())) ** 2 - np.sum(apart**2 / w)
+    most = (k - 1) * max(tau2, y.var(ddof=1) - v.mean()) * np.sum(apart**2)
+    weighed = max(0.0, min(beyond, most))
+    se = np.sqrt(max(least, spread) / w.sum() + weighed + np.sum((missed @ h) ** 2))
     found = {"estimate": mean, "se": se, "df": k - 1, "tau2": tau2}
     if k >= 3:
         half = stats.t.ppf(0.5 + LEVEL / 2, k - 2) * np.sqrt(tau2 + se**2)

@@ -17,7 +17,7 @@ from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.12"
+FORMAT_VERSION = "1.13"
 
 
 def build_report(inputs: ReportInputs) -> Json:

@@ -1,8 +1,9 @@
 """The headline of an estimand, and what stands beside it: one rule for a report and an analyst.
 
-REML with the Knapp–Hartung interval floored at 1, the fixed effect, and of two sites or more
-DerSimonian–Laird and Paule–Mandel. Counts are added up; one release of all sites is taken as it is.
-What a study did not declare is allowed what its tables' model may miss.
+REML with the Knapp–Hartung interval floored at 1, which also allows for effects that go with
+weights; beside it the fixed effect, and of two sites or more DerSimonian–Laird, Paule–Mandel and
+the plain mean. Counts are added up; one release of all sites is taken as it is. What a study did
+not declare is allowed what its tables' model may miss.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from penstock.inference.combine import SiteEstimate
 from penstock.inference.misfit import allow_misfit
 from penstock.inference.totals import add_up
 from penstock.inference.unpooled import take_alone
+from penstock.inference.weighting import allow_weighting, average_sites
 
 
 def pool_sites(
@@ -52,4 +54,7 @@ def pool_sites(
         name: pooling.pool(y, v, method=method, level=level, degrees=df)
         for name, method in methods.items()
     }
+    found["random"] = allow_weighting(found["random"], y, v)
+    if beside and len(sites) > 1:
+        found["unweighted"] = average_sites(y, v, level=level, degrees=df)
     return {n: allow_misfit(p, sites) for n, p in found.items()} if further else found

@@ -26,10 +26,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from penstock.inference.combine import SiteEstimate
-from penstock.inference.pooling import Pooled, quantile, tail
+from penstock.inference.pooling import Pooled, restate
 
 MISFIT, DRAWN = 0.01, 0.4
 """φ and ψ."""
@@ -44,19 +43,4 @@ def allow_misfit(pooled: Pooled, sites: Sequence[SiteEstimate]) -> Pooled:
     weighed = list(zip(pooled.weights, sites, strict=True))
     missed = MISFIT * sum(w * math.sqrt((one.n or 0) * one.within) for w, one in weighed)
     drawn = DRAWN * sum(w * math.sqrt(one.mechanism_variance) for w, one in weighed)
-    se = math.hypot(pooled.se, missed, drawn)
-    half = quantile(pooled.level, pooled.df) * se
-    statistic = pooled.estimate / se
-    ahead = None
-    if pooled.pi_low is not None:
-        ahead = quantile(pooled.level, pooled.k - 2) * math.sqrt(pooled.tau2 + se**2)
-    return replace(
-        pooled,
-        se=se,
-        statistic=statistic,
-        p_value=2 * tail(abs(statistic), pooled.df),
-        ci_low=pooled.estimate - half,
-        ci_high=pooled.estimate + half,
-        pi_low=None if ahead is None else pooled.estimate - ahead,
-        pi_high=None if ahead is None else pooled.estimate + ahead,
-    )
+    return restate(pooled, se=math.hypot(pooled.se, missed, drawn))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -39,7 +39,7 @@ from penstock.inference.tau_squared import (
 from penstock.inference.uncertain import Uncertainty
 
 Estimated = Literal["fixed", "dl", "pm", "reml", "ml", "hs", "hsk", "he", "sj", "eb"]
-Method = Estimated | Literal["total", "release"]
+Method = Estimated | Literal["unweighted", "total", "release"]
 Test = Literal["z", "knapp-hartung", "knapp-hartung-floored"]
 Array = NDArray[np.float64]
 
@@ -52,7 +52,8 @@ _SMALLEST, _LARGEST = 1e-60, 1e60
 @dataclass(frozen=True, slots=True)
 class Pooled:
     """One pooled estimate, on the coefficient scale; ``total``: sites added up
-    (:mod:`penstock.inference.totals`); ``release``: nothing was pooled, there is
+    (:mod:`penstock.inference.totals`); ``unweighted``: their plain mean
+    (:mod:`penstock.inference.weighting`); ``release``: nothing was pooled, there is
     one release of all sites (:mod:`penstock.inference.unpooled`).
 
     ``test`` is the test that was used: with one site, Knapp–Hartung has no degrees of freedom and
@@ -189,6 +190,27 @@ def _mean_error(
     spread = sum_products(w, (y - mu) ** 2) / (k - 1)
     spread *= max(least - 2 * unknown.homogeneity / (k - 1), 0.0)
     return (max(least, spread) if test == "knapp-hartung-floored" else spread) / total, k - 1
+
+
+def restate(pooled: Pooled, *, se: float, estimate: float | None = None) -> Pooled:
+    """The same with another standard error, and another estimate where one is given: its test, its
+    interval and what is foretold of a further site, by the degrees of freedom that it has."""
+    mu = pooled.estimate if estimate is None else estimate
+    half = quantile(pooled.level, pooled.df) * se
+    ahead = None
+    if pooled.pi_low is not None:
+        ahead = quantile(pooled.level, pooled.k - 2) * math.sqrt(pooled.tau2 + se**2)
+    return replace(
+        pooled,
+        estimate=mu,
+        se=se,
+        statistic=mu / se,
+        p_value=2 * tail(abs(mu / se), pooled.df),
+        ci_low=mu - half,
+        ci_high=mu + half,
+        pi_low=None if ahead is None else mu - ahead,
+        pi_high=None if ahead is None else mu + ahead,
+    )
 
 
 def quantile(level: float, df: float | None) -> float:

@@ -88,6 +88,10 @@ INTERVALS: Json = {
     "h (1 - h) z and R = sum of w (q - mean)^2/(k - 1): se^2 = max(1 + 4A, R max(0, 1 + 4A - "
     "2L/(k - 1)))/sum(w), and the interval is mean -+ t(k - 1) se (Hartung & Knapp 2001, floored; "
     "Welch 1951 and Meier 1953 of variances that are estimates). One site has its own interval.",
+    "weighting": "Of two sites or more, se^2 is larger by max(0, b^2 - sum of (h - 1/k)^2/w), with "
+    "b = the sum of (h - 1/k) q, but by no more than (k - 1) e times the sum of (h - 1/k)^2, with "
+    "e the larger of tau2 and the variance of all q less the mean of all T: precise sites may have "
+    "another effect than others, which the mean over sites is then off by (Shuster 2010).",
     "prediction": "Of a further site, from three on: mean -+ t(k - 2) sqrt(tau2 + se^2) (Higgins, "
     "Thompson & Spiegelhalter 2009)",
     "further": "Of a regression that the study has not declared, se^2 is larger by "

@@ -1,9 +1,9 @@
 """What was found: each estimand pooled, by site, and in one sentence.
 
 Headline: REML with the Knapp–Hartung interval floored at 1, which holds where sites' variances
-lack the mechanism's noise; the fixed effect with a warning; DerSimonian–Laird, as the papers have
-it, and Paule–Mandel beside it. Where refits show that noise, variances have degrees of freedom, and
-pooling counts with them.
+lack the mechanism's noise, and allows for effects that go with weights; beside it the fixed effect
+with a warning, DerSimonian–Laird, as the papers have it, Paule–Mandel and the plain mean of sites.
+Where refits show that noise, variances have degrees of freedom, and pooling counts with them.
 Estimates are on the coefficient scale under ``coefficient`` and on the reader's scale (a ratio
 where ``log``; ``scale`` names all of them) under ``value``. Counts are added up, and nothing else
 is made of them. Where all sites made one release nothing is pooled: its estimate is the headline,
@@ -38,6 +38,8 @@ from penstock_server.report.sandwich import tell_robust
 from penstock_server.report.section import Section
 
 LEVEL = 0.95
+BESIDE = ("dl", "pm", "unweighted")
+"""Of :func:`penstock.inference.headline.pool_sites`, beside the headline and the fixed effect."""
 
 _NAMED = 3
 """Lost sites that a sentence names, and does not only count."""
@@ -96,7 +98,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "sites": rows,
         "random": None if head is None else tell_pooled(head, link),
         "fixed": tell_pooled(results["fixed"], link) if "fixed" in results else None,
-        "sensitivity": [tell_pooled(results[m], link) for m in ("dl", "pm") if m in results],
+        "sensitivity": [tell_pooled(results[m], link) for m in BESIDE if m in results],
         "heterogeneity": (
             None if head is None or head.k == 1 or model.total else tell_heterogeneity(head)
         ),

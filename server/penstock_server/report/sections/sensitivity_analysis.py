@@ -16,6 +16,7 @@ from penstock.base.documents import Json
 from penstock.inference import asymmetry, pooling
 from penstock.inference.heterogeneity import profile_q
 from penstock.inference.influence import accumulate, leave_one_out
+from penstock.inference.weighting import average_sites
 from penstock.telling.funnel import FunnelPlot, funnel_png, funnel_svg
 from penstock.telling.scales import LINKS, Link
 from penstock_server.analysis.leverage import weigh_sites
@@ -40,6 +41,7 @@ METHODS = {
     "he": "Hedges",
     "sj": "Sidik–Jonkman",
     "eb": "Empirical Bayes",
+    "unweighted": "Each site alike",
 }
 """In the order of the page."""
 
@@ -56,13 +58,14 @@ def _examine(estimand: Json) -> Json:
     y = [s["coefficient"]["estimate"] for s in sites]
     v = [s["variance"] for s in sites]
     df = [math.inf if s["df"] is None else s["df"] for s in sites]
+    pooled = [
+        *(pooling.pool(y, v, method=m, level=LEVEL, degrees=df) for m in pooling.METHODS),
+        average_sites(y, v, level=LEVEL, degrees=df),
+    ]
     profile = profile_q(y, v, level=LEVEL)
     return {
         "estimand": estimand["name"],
-        "methods": [
-            tell_pooled(pooling.pool(y, v, method=method, level=LEVEL, degrees=df), link)
-            for method in pooling.METHODS
-        ],
+        "methods": [tell_pooled(one, link) for one in pooled],
         "tau2": None if profile is None else _tell_range(profile.tau2),
         "i2": None if profile is None else _tell_range(profile.i2),
         "left_out": list(_leave_out(names, y, v, df, link)),
@@ -251,7 +254,8 @@ def _tabulate(report: Json) -> list[Sheet]:
     return [
         Sheet(
             "methods.csv",
-            "one row for each pooled estimand and estimator of the variance between sites",
+            "one row for each pooled estimand and estimator of the variance between sites, and one "
+            "for the plain mean of sites",
             _BY_METHOD,
             list_rows("methods", "tau2", "p"),
         ),

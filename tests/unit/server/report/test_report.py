@@ -178,7 +178,8 @@ def test_a_report_says_what_its_pooled_answers_hang_on() -> None:
     (hr, *_) = report["estimands"]
     assert told["estimand"] == hr["name"]
     by_method = {m["method"]: m for m in told["methods"]}
-    assert set(by_method) == set(pooling.METHODS)
+    assert set(by_method) == {*pooling.METHODS, "unweighted"}
+    assert by_method["unweighted"] == hr["sensitivity"][-1]
     assert by_method["reml"] == hr["random"]
     assert by_method["fixed"] == hr["fixed"]
     assert [s["site"] for s in told["left_out"]] == [s["site"] for s in hr["sites"]]
@@ -216,8 +217,30 @@ def test_headline_is_reml_with_floored_knapp_hartung() -> None:
     assert hr["random"]["value"]["high"] == math.exp(want.ci_high)
     assert hr["random"]["prediction"]["coefficient"] == {"low": want.pi_low, "high": want.pi_high}
     assert hr["fixed"]["method"] == "fixed"
-    assert [s["method"] for s in hr["sensitivity"]] == ["dl", "pm"]
+    assert [s["method"] for s in hr["sensitivity"]] == ["dl", "pm", "unweighted"]
     assert (hr["k"], hr["n"]) == (5, 5000)
+
+
+def test_a_headline_allows_for_precise_sites_with_another_effect() -> None:
+    """REML's own interval stands among the methods; the headline's is wider."""
+    y, v = [0.30, 0.32, 0.28, 0.0, 0.05, -0.05], [0.001] * 3 + [0.02] * 3
+    sites = [
+        SiteInput(
+            f"s{i}",
+            "delivered",
+            estimates={e.name: site_estimate(y[i], v[i]) for e in ESTIMANDS},
+            release=release(),
+        )
+        for i in range(6)
+    ]
+    report = built(inputs(*sites))
+    (told, *_), (hr, *_) = report["sensitivity_analysis"], report["estimands"]
+    reml = next(m for m in told["methods"] if m["method"] == "reml")
+    assert reml["coefficient"]["high"] == pooling.pool(y, v).ci_high
+    assert hr["random"]["coefficient"]["estimate"] == reml["coefficient"]["estimate"]
+    assert hr["random"]["coefficient"]["high"] > reml["coefficient"]["high"]
+    assert hr["random"]["coefficient"]["low"] < reml["coefficient"]["low"]
+    assert "Each site alike" in render(report)
 
 
 def test_differences_are_not_exponentiated() -> None:

@@ -10,7 +10,9 @@ SITES = [
 ]
 
 
-@pytest.mark.parametrize(("count", "beside"), [(1, {"fixed"}), (4, {"fixed", "dl", "pm"})])
+@pytest.mark.parametrize(
+    ("count", "beside"), [(1, {"fixed"}), (4, {"fixed", "dl", "pm", "unweighted"})]
+)
 def test_a_headline_is_the_same_whatever_stands_beside_it(count: int, beside: set[str]) -> None:
     every = pool_sites(SITES[:count], total=False, joint=False)
     assert set(every) == {"random", *beside}
