@@ -7,9 +7,9 @@ tables by its defaults (10 copies, 20 refits of 10 fits, 12 planted runs) with t
 `site check` suggests, at δ = min(1e-5, 1/40n). Of its questions a study declares the named
 coefficients of one regression, a column of which nothing comes, an interaction, a survival and a
 mean or two; others are asked afterwards of the tables alone. Sites are pooled as the report and
-`analyse` do (REML, floored Hartung-Knapp, refits drawn together), in federations of 4, 8 and 12
-sites. Of one deal these share no site; the same sites are dealt again and again, so that shares
-hang less on who was dealt to whom.
+`analyse` do (REML, floored Hartung-Knapp with what weights may be off by, refits drawn together),
+in federations of 4, 8 and 12 sites. Of one deal these share no site; the same sites are dealt again
+and again, so that shares hang less on who was dealt to whom.
 
 *Holds*: whether the 95 % interval holds the population's own answer; of unlike sites, the mean of
 what equally likely kinds of sites have. Answers that are marked `unsupported` or `attenuated`
@@ -17,7 +17,8 @@ are none, and their share is told beside. *Width*: the interval's over that of t
 rows, under the same rule. *Nothing*: how often a column of which nothing comes is significant.
 *Predicted*: the share of kinds of sites whose own truth the prediction interval holds. *Peer* is
 the interval of the same sites' real rows. *By Rubin's rules* is what software for multiple
-imputation makes of one refit of each fit, and of the copies as if they were imputed, pooled alike.
+imputation makes of one refit of each fit, and of the copies as if they were imputed, pooled alike;
+*by the plain mean of sites* what stands beside the headline.
 *One site alone* is a site's own interval, of worlds whose sites are alike.
 
 A cell is a question at one number of sites in one world. Its coverage is below .92 beyond chance
@@ -74,9 +75,11 @@ from tests.support.results import Row, write
 from penstock.enquiry.reply import find_recovered, judge_untried
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.headline import pool_sites
+from penstock.inference.misfit import allow_misfit
 from penstock.inference.pooling import Pooled, poolable
 from penstock.inference.refits import Measured, widen_sites
 from penstock.inference.slopes import Mark
+from penstock.inference.weighting import average_sites
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Product
 from penstock.telling.marks import join_held, tell_doubts, tell_held, tell_overlaps
@@ -101,7 +104,8 @@ class Found:
         width: over that without privacy.
         real: whether the interval without privacy holds the truth; real_i2: its federation's I².
         imputed, naive: whether that by Rubin's rules does: of refits, and of copies.
-        imputed_width: as ``width``.
+        alike: whether that of the plain mean does.
+        imputed_width, alike_width: as ``width``.
         predicted: share of kinds of sites that the prediction interval holds; NaN of alike sites.
         deal, block: how often the sites were dealt before, and which 24 of that deal.
     """
@@ -117,7 +121,9 @@ class Found:
     real: bool
     imputed: bool
     naive: bool
+    alike: bool
     imputed_width: float
+    alike_width: float
     width: float
     real_i2: float
     predicted: float
@@ -225,6 +231,7 @@ def _judge_question(
     head, without = _pool(list(good.values()), further=further), _pool_real(sites, name)
     if head is None or without is None:
         return None
+    alike = _average([*good.values()], further=further)
     weights = dict(zip(good, head.weights, strict=True))
     imputed = _pool_imputed(own.imputed.get(name) for own in sites.values())
     naive = _pool_imputed(_combine_copies(own.measured.get(name)) for own in sites.values())
@@ -246,7 +253,9 @@ def _judge_question(
         without.ci_low <= true <= without.ci_high,
         imputed.ci_low <= true <= imputed.ci_high,
         naive.ci_low <= true <= naive.ci_high,
+        alike.ci_low <= true <= alike.ci_high,
         (imputed.ci_high - imputed.ci_low) / (without.ci_high - without.ci_low),
+        (alike.ci_high - alike.ci_low) / (without.ci_high - without.ci_low),
         (head.ci_high - head.ci_low) / (without.ci_high - without.ci_low),
         without.i2,
         predicted,
@@ -256,6 +265,12 @@ def _judge_question(
 def _pool(sites: Sequence[SiteEstimate], *, further: bool = False) -> Pooled | None:
     found = pool_sites(sites, total=False, joint=False, further=further, beside=False)
     return found.get("random")
+
+
+def _average(sites: Sequence[SiteEstimate], *, further: bool) -> Pooled:
+    y, v, df = zip(*((one.estimate, one.variance, one.df) for one in sites), strict=True)
+    plain = average_sites(y, v, degrees=df)
+    return allow_misfit(plain, sites) if further else plain
 
 
 def _pool_real(sites: Mapping[str, Site], name: str) -> Pooled | None:
@@ -352,7 +367,7 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         yield Row(label, mean, se, len(answered), target, peer=real, holds=holds)
         if what == "all worlds":
             yield _tell_worlds(label, answered)
-        yield from _list_imputed(label, answered)
+        yield from _list_others(label, answered)
         yield _row(f"marked, declared, {what}", chosen, _is_marked)
     cells = _group([one for one in declared if one.answers and not one.deal])
     below = _list_below({cell: [one.holds for one in own] for cell, own in cells.items()})
@@ -373,7 +388,7 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
             label = f"holds, asked afterwards and not marked, mean over cells: {what}"
             real = _share([one.real for one in chosen])
             yield Row(label, mean, se, len(chosen), UNDECLARED, peer=real, holds=holds)
-            yield from _list_imputed(label, chosen)
+            yield from _list_others(label, chosen)
     yield _row("marked, asked afterwards", others, _is_marked)
     nothing = [one for one in (*declared, *others) if one.nothing and one.answers]
     if nothing:
@@ -395,17 +410,24 @@ def _list_alone(found: Sequence[Found]) -> Iterator[Row]:
             mean, se = _over_cells(chosen)
             label = f"holds, one site alone, mean over cells, {what}"
             yield Row(label, mean, se, len(chosen), peer=_share([one.real for one in chosen]))
-            yield from _list_imputed(label, chosen)
+            yield from _list_others(label, chosen)
 
 
-def _list_imputed(label: str, chosen: Sequence[Found]) -> Iterator[Row]:
-    for tables in ("refits", "copies"):
-        own = [one.imputed if tables == "refits" else one.naive for one in chosen]
-        held = [replace(one, holds=holds) for one, holds in zip(chosen, own, strict=True)]
-        mean, se = _over_cells(held)
-        yield Row(f"{label}, by Rubin's rules of {tables}", mean, se, len(held))
-    width = float(np.median([one.imputed_width / one.width for one in chosen]))
-    yield Row(f"width by Rubin's rules of refits over ours: {label}", width, None, len(chosen))
+def _list_others(label: str, chosen: Sequence[Found]) -> Iterator[Row]:
+    """What intervals hold that are made in other ways, and how wide they are beside ours."""
+    ways: dict[str, tuple[Callable[[Found], bool], Callable[[Found], float] | None]] = {
+        "by Rubin's rules of refits": (lambda one: one.imputed, lambda one: one.imputed_width),
+        "by Rubin's rules of copies": (lambda one: one.naive, None),
+        "by the plain mean of sites": (lambda one: one.alike, lambda one: one.alike_width),
+    }
+    for way, (find_held, find_width) in ways.items():
+        if way.endswith("sites") and all(one.k == ALONE for one in chosen):
+            continue
+        mean, se = _over_cells([replace(one, holds=find_held(one)) for one in chosen])
+        yield Row(f"{label}, {way}", mean, se, len(chosen))
+        if find_width is not None:
+            width = float(np.median([find_width(one) / one.width for one in chosen]))
+            yield Row(f"width {way} over ours: {label}", width, None, len(chosen))
 
 
 def _say(within: bool, se: float) -> bool | None:

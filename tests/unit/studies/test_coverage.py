@@ -100,6 +100,7 @@ def test_a_site_is_kept_as_numbers_and_judged_with_others() -> None:
     far = {name: value + 1e6 for name, value in truth.items()}
     missed = list(coverage.judge(WORLD, asked, sites, far))
     assert not any(each.holds or each.real or each.imputed or each.naive for each in missed)
+    assert not any(each.alike for each in missed)
 
 
 def test_cells_far_below_are_named_and_others_not() -> None:
@@ -157,7 +158,7 @@ def test_of_one_block_no_standard_error_is_known() -> None:
 
 
 def _find(deal: int, block: int, holds: bool) -> coverage.Found:
-    flags, numbers = (holds,) * 4, (1.0, 1.0, 0.0, math.nan)
+    flags, numbers = (holds,) * 5, (1.0, 1.0, 1.0, 0.0, math.nan)
     head = (WORLD, 8, "age", True, True, False, None)
     return coverage.Found(*head, *flags, *numbers, deal, block)
 

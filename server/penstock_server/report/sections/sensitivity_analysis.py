@@ -208,7 +208,7 @@ _ENDS = {
 }
 _BY_METHOD = {
     "estimand": ("categorical", "by name"),
-    "method": ("categorical", "estimator of the variance between sites"),
+    "method": ("categorical", "estimator of the variance between sites; unweighted: a plain mean"),
     **_ENDS,
     "tau2": ("continuous", "variance between sites"),
     "p": ("continuous", "two-sided, against a coefficient of 0"),
