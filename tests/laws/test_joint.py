@@ -156,7 +156,14 @@ def test_what_is_made_of_sums_is_made_of_nothing_else(settings: Any) -> None:
 
 @SETTINGS
 @COARSE
-@pytest.mark.parametrize(("dropouts", "colluders"), [(0, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize(
+    ("dropouts", "colluders"),
+    [
+        pytest.param(0, 0, marks=pytest.mark.thorough),
+        pytest.param(0, 1, marks=pytest.mark.thorough),
+        (1, 1),
+    ],
+)
 def test_the_noise_that_nobody_knows_is_what_is_charged(
     settings: Any, dropouts: int, colluders: int
 ) -> None:
@@ -236,7 +243,14 @@ def test_against_more_colluders_less_noise_counts() -> None:
 
 @SETTINGS
 @COARSE
-@pytest.mark.parametrize(("dropouts", "colluders"), [(0, 0), (1, 0), (1, 1)])
+@pytest.mark.parametrize(
+    ("dropouts", "colluders"),
+    [
+        pytest.param(0, 0, marks=pytest.mark.thorough),
+        pytest.param(1, 0, marks=pytest.mark.thorough),
+        (1, 1),
+    ],
+)
 def test_local_noise_is_private_at_each_site_by_itself(
     settings: Any, dropouts: int, colluders: int
 ) -> None:

@@ -79,6 +79,7 @@ def test_an_error_that_falls_by_chance_is_made_monotone() -> None:
     assert find_break_even(asked, math.sqrt(10)) == pytest.approx(math.sqrt(32))
 
 
+@pytest.mark.thorough
 def test_all_ways_answer_and_a_table_is_one_release(monkeypatch) -> None:
     monkeypatch.setattr(break_even_cells, "SHARED_BY", (1, 16))
     monkeypatch.setattr(break_even_cells, "REFITS", 2)

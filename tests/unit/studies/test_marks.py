@@ -90,6 +90,7 @@ def test_a_shift_moves_one_effect_and_leaves_covariates_as_they_were() -> None:
     assert all(abs(z) < 1 for term, z in by.items() if "coin" not in term)
 
 
+@pytest.mark.thorough
 def test_a_block_tells_what_is_held_from_what_is_not() -> None:
     """A named interaction comes back, and one that nobody declares does not, by the table's own."""
     found = measure_slopes(Cell("t-modifiers", n=1500, epsilon=50.0), 1)
@@ -112,6 +113,7 @@ def test_marks_are_of_every_effect() -> None:
     assert MARKS[int(answer["mark/time ~ female:frail"])] is Mark.UNSUPPORTED
 
 
+@pytest.mark.thorough
 def test_a_tail_that_no_cell_has_is_marked() -> None:
     cell = replace(SMALL, epsilon=50.0, plain=True, tail=1.5)
     assert MARKS[int(measure_marks(cell, 1)["mark/time ~ titre"])] is Mark.UNSUPPORTED
