@@ -78,6 +78,8 @@ def _show(told: Json) -> None:
     rows = [_tell_row(site["site"], site) for site in told["sites"]]
     if told["random"] is not None:
         rows.append(_tell_row(f"all ({told['random']['method']})", told["random"]))
+    alike = [other for other in told["others"] if other["method"] == "unweighted"]
+    rows += [_tell_row("each site alike", other) for other in alike]
     table("", ("site", "n", told["short"], "95% interval", "df", "weight"), rows)
     if told["moderation"] is not None:
         _show_moderation(told["moderation"])

@@ -34,6 +34,30 @@ def test_tables_say_what_explains_and_who_is_left_out(pulled, tmp_path):
     assert ">south<" in (tmp_path / "forest-1.svg").read_text()
 
 
+def test_the_plain_mean_of_sites_stands_below_the_headline(pulled):
+    said = CliRunner().invoke(app, [str(pulled), "sbp ~ sex"]).stdout
+    (told,) = json.loads(CliRunner().invoke(app, [str(pulled), "sbp ~ sex", "--json"]).stdout)[
+        "answers"
+    ]
+    plain = next(other for other in told["others"] if other["method"] == "unweighted")
+    estimates = [site["coefficient"]["estimate"] for site in told["sites"]]
+    assert plain["coefficient"]["estimate"] == pytest.approx(sum(estimates) / len(estimates))
+    lines = said.splitlines()
+    head, alike = (
+        next(place for place, line in enumerate(lines) if text in line)
+        for text in ("all (reml)", "each site alike")
+    )
+    assert alike == head + 1
+    assert f"{plain['value']['estimate']:.4g}" in lines[alike]
+
+
+def test_one_site_alone_has_no_mean_of_sites(tmp_path):
+    write_held(hold(sites=1), tmp_path / "results")
+    shown = CliRunner().invoke(app, [str(tmp_path / "results"), "sbp ~ sex"])
+    assert "all (reml)" in shown.stdout
+    assert "each site alike" not in shown.stdout
+
+
 def test_json_and_python_have_the_same(pulled):
     shown = CliRunner().invoke(app, [str(pulled), "sbp ~ sex", *ASKED, "--json"])
     (told,) = json.loads(shown.stdout)["answers"]
