@@ -2,7 +2,7 @@ r"""What pooling may be off by since it weighs sites by their precision, and the
 
 Sites are sampled, and what is asked is the mean μ of the effects θ of all such sites. Weights
 h_i ∝ 1/(v_i + τ²) give it if θ and v have nothing to do with each other. They often have: where the
-old have another effect than the young, a site of the old has fewer events, or more, and so another
+old have another effect than the young, a site of the old has more events, or fewer, and so another
 variance. Then Σ h_i θ_i is the effect of precise sites, however many sites there are; the interval,
 which allows for chance alone, lies about that. The plain mean ȳ = Σ y_i/k has no such bias, and
 where nothing is amiss it is as much less precise as weights are unequal. With
