@@ -21,7 +21,8 @@ def _write(inputs: ReportInputs, report: Json) -> Json:
 _POOLED = (
     "The headline is of sites like these: a random-effects mean (REML, Hartung and Knapp's "
     "interval), in which precise sites weigh more. Where these have another effect than others, "
-    "beyond chance, its interval is wider by that. The mean with each site alike stands beside it.",
+    "by more than chance has on average, its interval is wider. The mean with each site alike "
+    "stands beside it.",
     "The fixed-effect line assumes one true effect in all sites, and that all noise is known. "
     "Its interval is too narrow where that fails. It is shown for comparison.",
     "The prediction interval says where the effect in a new, similar site would lie.",

@@ -240,7 +240,11 @@ def test_a_headline_allows_for_precise_sites_with_another_effect() -> None:
     assert hr["random"]["coefficient"]["estimate"] == reml["coefficient"]["estimate"]
     assert hr["random"]["coefficient"]["high"] > reml["coefficient"]["high"]
     assert hr["random"]["coefficient"]["low"] < reml["coefficient"]["low"]
-    assert "Each site alike" in render(report)
+    page = render(report)
+    assert "Each site alike" in page
+    times = hr["random"]["se"] / reml["se"]
+    assert f"{times:.2f} times as wide as REML" in page
+    assert "times as wide as REML" not in render(built(inputs()))
 
 
 def test_differences_are_not_exponentiated() -> None:
