@@ -17,8 +17,9 @@ more of effects that differ by τ than
 (Cauchy and Schwarz). :func:`allow_weighting` adds the former, as far as it is above 0 and not above
 the latter, to the squared standard error: the error of an estimate that is kept. τ² is the larger
 one of what weights were made with and of Hedges', max(0, s² − v̄), which no weights are in. Where
-sites agree nothing is added. Where they differ, and not by their variances, |b| exceeds its own
-standard deviation in a third of all federations, and their intervals are wider, by a fifth or so.
+sites agree nothing is added. Where they differ, and not by their variances, b is farther from 0
+than its own standard deviation in a third of all federations, and their intervals are wider, by a
+fifth or so.
 
 Sources: Shuster, Statistics in Medicine 29 (2010) 1259–1265, of weights that go with effects;
 Hedges, Psychological Bulletin 93 (1983) 388–395, of the plain mean. In metafor the latter
