@@ -225,7 +225,7 @@ pool <- function(y, v, nu, missed) {
   unknown <- (v * w)^2 / nu
   least <- 1 + 4 * sum(h * (1 - h) * unknown)
   spread <- sum(w * (y - centre)^2) / (k - 1) * max(0, least - 2 * sum((1 - h)^2 * unknown) / (k - 1))
-  # What weights make of effects that go with variances, as far as beyond chance.
+  # What weights make of effects that go with variances, less what chance has on average.
   apart <- h - 1 / k
   beyond <- sum(apart * (y - mean(y)))^2 - sum(apart^2 / w)
   most <- (k - 1) * max(tau2, var(y) - mean(v)) * sum(apart^2)

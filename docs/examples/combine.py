@@ -289,7 +289,7 @@ def pool(y, v, nu, missed):
         return {"estimate": mean, "se": se, "df": nu[0], "tau2": tau2}
     spread = np.sum(w * (y - mean) ** 2) / (k - 1)
     spread *= max(0.0, least - 2 * np.sum((1 - h) ** 2 * unknown) / (k - 1))
-    # What weights make of effects that go with variances, as far as beyond chance.
+    # What weights make of effects that go with variances, less what chance has on average.
     apart = h - 1 / k
     beyond = np.sum(apart * (y - y.mean())) ** 2 - np.sum(apart**2 / w)
     most = (k - 1) * max(tau2, y.var(ddof=1) - v.mean()) * np.sum(apart**2)

@@ -57,8 +57,8 @@ by_study = pytest.mark.parametrize("study", ALL, ids=str)
 _NAMES = set(map(str, ALL))
 
 
-def _is_shown_by_several_rows(study: Study) -> bool:
-    """Whether the same study with three rows of each person is there, too."""
+def _has_twin_of_several_rows(study: Study) -> bool:
+    """Whether the study is there with three rows of each person, too, and not only with one."""
     name = str(study)
     return name.endswith("k = 1") and name.removesuffix("1") + "3" in _NAMES
 
@@ -66,7 +66,7 @@ def _is_shown_by_several_rows(study: Study) -> bool:
 by_study_quickly = pytest.mark.parametrize(
     "study",
     [
-        pytest.param(s, marks=pytest.mark.thorough if _is_shown_by_several_rows(s) else ())
+        pytest.param(s, marks=pytest.mark.thorough if _has_twin_of_several_rows(s) else ())
         for s in ALL
     ],
     ids=str,

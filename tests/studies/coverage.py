@@ -418,11 +418,10 @@ def _list_others(label: str, chosen: Sequence[Found]) -> Iterator[Row]:
     ways: dict[str, tuple[Callable[[Found], bool], Callable[[Found], float] | None]] = {
         "by Rubin's rules of refits": (lambda one: one.imputed, lambda one: one.imputed_width),
         "by Rubin's rules of copies": (lambda one: one.naive, None),
-        "by the plain mean of sites": (lambda one: one.alike, lambda one: one.alike_width),
     }
+    if any(one.k != ALONE for one in chosen):
+        ways["by the plain mean of sites"] = (lambda o: o.alike, lambda o: o.alike_width)
     for way, (find_held, find_width) in ways.items():
-        if way.endswith("sites") and all(one.k == ALONE for one in chosen):
-            continue
         mean, se = _over_cells([replace(one, holds=find_held(one)) for one in chosen])
         yield Row(f"{label}, {way}", mean, se, len(chosen))
         if find_width is not None:

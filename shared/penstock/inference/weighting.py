@@ -19,7 +19,8 @@ the latter, to the squared standard error: the error of an estimate that is kept
 one of what weights were made with and of Hedges', max(0, s² − v̄), which no weights are in. Where
 sites agree nothing is added. Where they differ, and not by their variances, b is farther from 0
 than its own standard deviation in a third of all federations, and their intervals are wider, by a
-fifth or so.
+fifth or so. There is no constant in it; that it is this rule, and not one that asks for more
+evidence, was chosen on the worlds of the study of coverage (``docs/analyse.md``).
 
 Sources: Shuster, Statistics in Medicine 29 (2010) 1259–1265, of weights that go with effects;
 Hedges, Psychological Bulletin 93 (1983) 388–395, of the plain mean. In metafor the latter
