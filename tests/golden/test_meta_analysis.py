@@ -20,6 +20,7 @@ from scipy import stats
 
 from penstock.base.errors import InvalidInput
 from penstock.inference import asymmetry, heterogeneity, influence, moderators, pooling
+from penstock.inference.weighting import pool_weighed
 
 ORACLE: dict[str, Any] = json.loads(
     (Path(__file__).parent / "data" / "meta_analysis.json").read_text(encoding="utf-8")
@@ -84,6 +85,18 @@ def test_sites_are_added_from_the_most_precise_on() -> None:
     got = influence.accumulate(y, v)
     assert got[0].estimate == y[v.argmin()]
     assert got[-1].estimate == near(pooling.pool(y, v, method="reml").estimate)
+
+
+def test_whatever_leaves_sites_out_can_be_pooled_as_a_headline_is() -> None:
+    y, v, _ = bcg()
+    one_by_one = influence.accumulate(y, v, weighed=True)
+    assert one_by_one[-1].se == near(pool_weighed(y, v).se)
+    left_out = influence.leave_one_out(y, v, weighed=True)
+    assert left_out[0] == pool_weighed(y[1:], v[1:])
+    assert any(
+        one.se > plain.se
+        for one, plain in zip(left_out, influence.leave_one_out(y, v), strict=True)
+    )
 
 
 def test_one_site_has_no_influence() -> None:
@@ -272,7 +285,7 @@ def test_meta_regression_and_subgroups_agree_with_metafor(name: str) -> None:
     gold = json.loads(path.read_text(encoding="utf-8"))[name]
     y, v, x = bcg()
     if name == "groups":
-        got = moderators.compare_subgroups(y, v, ORACLE["bcg_counts"]["alloc"])[1]
+        got = moderators.compare_subgroups(y, v, ORACLE["bcg_counts"]["alloc"])
         assert got is not None
     else:
         test: pooling.Test = "knapp-hartung" if name == "plain" else "knapp-hartung-floored"
@@ -353,17 +366,14 @@ def test_moments_of_a_meta_regression_by_matrices(method: pooling.Estimated) -> 
         assert got.tau2 == pytest.approx(max(0.0, want[method]), rel=1e-7)
 
 
-def test_subgroups_are_pooled_alone_and_compared() -> None:
+def test_subgroups_are_compared() -> None:
     y, v, _ = bcg()
     groups = ORACLE["bcg_counts"]["alloc"]
-    pooled, compared = moderators.compare_subgroups(y, v, groups, test="z", method="reml")
-    assert list(pooled) == ["alternate", "random", "systematic"]
-    of = [i for i, name in enumerate(groups) if name == "random"]
-    assert pooled["random"] == pooling.pool(y[of], v[of], method="reml", test="z")
+    compared = moderators.compare_subgroups(y, v, groups, test="z", method="reml")
     assert compared is not None
     # metafor's page on subgroups prints QM = 1.7675, p = .4132, of one τ² for all.
     assert (compared.moderator, compared.moderator_p) == pytest.approx((1.7675, 0.4132), abs=5e-4)
-    assert moderators.compare_subgroups(y, v, ["a"] * 13)[1] is None
+    assert moderators.compare_subgroups(y, v, ["a"] * 13) is None
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from penstock.enquiry.figures import ENDS, LEVEL, tell_pooled
 from penstock.enquiry.holdings import Holdings
 from penstock.enquiry.shorthand import read_question
 from penstock.inference.combine import SiteEstimate
+from penstock.inference.headline import pool_sites
 from penstock.inference.moderators import Regressed, compare_subgroups, regress
 from penstock.telling.scales import LINKS, Link, ratio
 
@@ -93,9 +94,14 @@ def read_differences(
     return Differences(asked, groups)
 
 
-def explain(told: Json, asked: Differences) -> Json:
+def explain(
+    told: Json, asked: Differences, sites: Mapping[str, SiteEstimate], *, further: bool
+) -> Json:
     """Of an answer (:func:`penstock.enquiry.reply.answer`) what moderators and groups say of how
     its sites differ: ``moderation`` and ``among``, each None where nothing was asked.
+
+    Args:
+        sites: those that it was pooled of; further: as it was pooled.
 
     Raises:
         InvalidInput: the answer is a total, of which sites are added up; there are not two sites
@@ -111,7 +117,7 @@ def explain(told: Json, asked: Differences) -> Json:
         raise InvalidInput(where, [problem])
     return {
         "moderation": _moderate(told, asked.moderators, where) if asked.moderators else None,
-        "among": _compare(told, asked.groups, where) if asked.groups else None,
+        "among": _compare(told, asked.groups, sites, where, further) if asked.groups else None,
     }
 
 
@@ -191,11 +197,17 @@ def _moderate(told: Json, moderators: Sequence[Moderator], where: str) -> Json:
     }
 
 
-def _compare(told: Json, groups: Mapping[str, Sequence[str]], where: str) -> Json:
+def _compare(
+    told: Json,
+    groups: Mapping[str, Sequence[str]],
+    estimates: Mapping[str, SiteEstimate],
+    where: str,
+    further: bool,
+) -> Json:
     of = {site: group for group, sites in groups.items() for site in sites}
     used = [s for s in told["sites"] if s["problem"] is None and s["site"] in of]
     _require_sites(len(used), len({of[s["site"]] for s in used}), where)
-    pooled, compared = compare_subgroups(
+    compared = compare_subgroups(
         *_take_sites(used),
         [of[s["site"]] for s in used],
         level=LEVEL,
@@ -204,8 +216,12 @@ def _compare(told: Json, groups: Mapping[str, Sequence[str]], where: str) -> Jso
     link = LINKS[told["scale"]]
     rows = []
     for group, sites in groups.items():
-        head = pooled.get(group)
         names = [s["site"] for s in used if s["site"] in sites]
+        own = [estimates[name] for name in names]
+        found = pool_sites(
+            own, total=False, joint=False, level=LEVEL, further=further, beside=False
+        )
+        head = found.get("random")
         problem = None if head is not None else "no site has an estimate"
         row: Json = {"group": group, "sites": names, "problem": problem}
         rows.append(row if head is None else row | tell_pooled(head, link))

@@ -119,7 +119,8 @@ def answer(holdings: Holdings, asked: Estimand, question: str, between: Differen
         "others": [tell_pooled(p, link) for name, p in results.items() if name != "random"],
         "sites": [tell_site(n, e, weights.get(n), link) for n, e in found.items()],
     }
-    return told | explain(told, between) | {"sentence": _make_sentence(told, head, link)}
+    explained = explain(told, between, good, further=further)
+    return told | explained | {"sentence": _make_sentence(told, head, link)}
 
 
 def _find_held(

@@ -15,7 +15,7 @@ from penstock.inference.combine import SiteEstimate
 from penstock.inference.misfit import allow_misfit
 from penstock.inference.totals import add_up
 from penstock.inference.unpooled import take_alone
-from penstock.inference.weighting import allow_weighting, average_sites
+from penstock.inference.weighting import average_sites, pool_weighed
 
 
 def pool_sites(
@@ -45,16 +45,11 @@ def pool_sites(
         alone = take_alone(sites[0], level)
         return {"random": allow_misfit(alone, sites) if further else alone}
     y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
-    methods: dict[str, pooling.Estimated] = {"random": "reml"}
+    found = {"random": pool_weighed(y, v, level=level, degrees=df)}
     if beside:
-        methods["fixed"] = "fixed"
-    if beside and len(sites) > 1:
-        methods |= {"dl": "dl", "pm": "pm"}
-    found = {
-        name: pooling.pool(y, v, method=method, level=level, degrees=df)
-        for name, method in methods.items()
-    }
-    found["random"] = allow_weighting(found["random"], y, v)
+        others: tuple[pooling.Estimated, ...] = ("fixed", "dl", "pm")
+        for method in others if len(sites) > 1 else others[:1]:
+            found[method] = pooling.pool(y, v, method=method, level=level, degrees=df)
     if beside and len(sites) > 1:
         found["unweighted"] = average_sites(y, v, level=level, degrees=df)
     return {n: allow_misfit(p, sites) for n, p in found.items()} if further else found

@@ -31,6 +31,7 @@ from penstock.inference.pooling import (
     quantile,
     tail,
 )
+from penstock.inference.weighting import pool_weighed
 
 FLAG_RESIDUAL = 3.0
 """A site is flagged beyond this externally studentised residual (two-sided normal: 0.27 %)."""
@@ -70,18 +71,21 @@ def leave_one_out(
     test: Test = "knapp-hartung-floored",
     level: float = 0.95,
     degrees: ArrayLike | None = None,
+    weighed: bool = False,
 ) -> tuple[Pooled, ...]:
     """The k pooled results with one site left out each, in the order of the sites.
 
-    Empty for k = 1. Arguments and errors as for :func:`~penstock.inference.pooling.pool`.
+    Empty for k = 1. Arguments and errors as for :func:`~penstock.inference.pooling.pool`;
+    ``weighed``: pooled as a headline is, by :func:`~penstock.inference.weighting.pool_weighed`.
     """
     y, v, nu = check_sites(estimates, variances, method, test, level, degrees)
     if len(y) == 1:
         return ()
 
     def without(i: int) -> Pooled:
+        rule = pool_weighed if weighed else pool
         rest = (np.delete(part, i) for part in (y, v))
-        return pool(*rest, method=method, test=test, level=level, degrees=np.delete(nu, i))
+        return rule(*rest, method=method, test=test, level=level, degrees=np.delete(nu, i))
 
     return tuple(without(i) for i in range(len(y)))
 
@@ -95,6 +99,7 @@ def accumulate(
     test: Test = "knapp-hartung-floored",
     level: float = 0.95,
     degrees: ArrayLike | None = None,
+    weighed: bool = False,
 ) -> tuple[Pooled, ...]:
     """The k pooled results of the first site, of the first two, and so on.
 
@@ -102,14 +107,14 @@ def accumulate(
         order: positions of sites, each once; None: from the most precise on, the order of
             variances.
 
-    Other arguments and errors as for :func:`~penstock.inference.pooling.pool`.
+    Other arguments and errors as for :func:`leave_one_out`.
     """
     y, v, nu = check_sites(estimates, variances, method, test, level, degrees)
     first = list(np.argsort(v, kind="stable")) if order is None else list(order)
 
     def of(n: int) -> Pooled:
-        of = first[:n]
-        return pool(y[of], v[of], method=method, test=test, level=level, degrees=nu[of])
+        of, rule = first[:n], pool_weighed if weighed else pool
+        return rule(y[of], v[of], method=method, test=test, level=level, degrees=nu[of])
 
     return tuple(of(n + 1) for n in range(len(first)))
 

@@ -1,4 +1,4 @@
-"""What explains how sites differ: meta-regression on columns of sites, and subgroups of sites.
+"""What explains how sites differ: meta-regression on columns of sites, and groups of sites.
 
 y = Xβ + u + e with Var u = τ², Var e_i = v_i; w = 1/(v + τ²), W = diag(w):
 
@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.inference.pooling import Estimated, Pooled, Test, check_sites, pool, quantile
+from penstock.inference.pooling import Estimated, Test, check_sites, quantile
 from penstock.inference.tau_squared import Array, find_highest, find_root
 from penstock.inference.uncertain import Uncertainty
 
@@ -274,13 +274,12 @@ def compare_subgroups(
     test: Test = "knapp-hartung-floored",
     level: float = 0.95,
     degrees: ArrayLike | None = None,
-) -> tuple[dict[str, Pooled], Regressed | None]:
-    """Each group of sites pooled by itself, and the test that all groups have one effect.
+) -> Regressed | None:
+    """The test that all groups of sites have one effect, with one τ² for all: with few sites a
+    group's own is known badly.
 
-    Groups have a τ² each where they are pooled, and one together where they are compared: with few
-    sites a group's own is known badly. The comparison is a meta-regression on an intercept, the
-    first group's, and one column for each other group; None of one group, or where each site is a
-    group.
+    A meta-regression on an intercept, the first group's, and one column for each other group; None
+    of one group, or where each site is a group.
 
     Args:
         groups: of each site its group; the order of groups is that of their names.
@@ -294,15 +293,11 @@ def compare_subgroups(
         problem = Problem("groups", "not one for each site", value=f"{len(groups)} of {len(y)}")
         raise InvalidInput("subgroups", [problem])
     names, of = sorted(set(groups)), np.array(list(groups))
-    pooled = {}
-    for name in names:
-        own = of == name
-        pooled[name] = pool(y[own], v[own], method=method, test=test, level=level, degrees=nu[own])
     if not 1 < len(names) < len(y):
-        return pooled, None
+        return None
     columns = [np.ones(len(y)), *((of == name).astype(np.float64) for name in names[1:])]
     x = np.stack(columns, axis=1)
-    return pooled, regress(y, v, x, method=method, test=test, level=level, degrees=nu)
+    return regress(y, v, x, method=method, test=test, level=level, degrees=nu)
 
 
 def _test_moderators(

@@ -35,8 +35,22 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from penstock.inference.pooling import Pooled, pool, restate
+from penstock.inference.pooling import Estimated, Pooled, Test, pool, restate
 from penstock.inference.tau_squared import estimate_tau2
+
+
+def pool_weighed(
+    estimates: ArrayLike,
+    variances: ArrayLike,
+    *,
+    method: Estimated = "reml",
+    test: Test = "knapp-hartung-floored",
+    level: float = 0.95,
+    degrees: ArrayLike | None = None,
+) -> Pooled:
+    """:func:`~penstock.inference.pooling.pool`, and what it allows for: the headline's rule."""
+    plain = pool(estimates, variances, method=method, test=test, level=level, degrees=degrees)
+    return allow_weighting(plain, estimates, variances)
 
 
 def allow_weighting(pooled: Pooled, estimates: ArrayLike, variances: ArrayLike) -> Pooled:

@@ -1,6 +1,8 @@
 """What the pooled answers hang on: on the estimator of τ², on single sites, and on small ones.
 
-Of each estimand that was pooled from two sites or more. Asymmetry is looked at from ten sites on.
+Of each estimand that was pooled from two sites or more. Whatever leaves sites out is pooled as the
+headline is; estimators of τ² stand beside each other as metafor has them. Asymmetry is looked at
+from ten sites on.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def _examine(estimand: Json) -> Json:
             {"site": names[at], "k": p.k, **_tell_value(p, link)}
             for at, p in zip(
                 np.argsort(v, kind="stable"),
-                accumulate(y, v, level=LEVEL, degrees=df),
+                accumulate(y, v, level=LEVEL, degrees=df, weighed=True),
                 strict=True,
             )
         ],
@@ -89,7 +91,7 @@ def _leave_out(
     link: Link,
 ) -> Iterator[Json]:
     effects = weigh_sites(tuple(y), tuple(v), tuple(df))
-    rest = leave_one_out(y, v, level=LEVEL, degrees=df)
+    rest = leave_one_out(y, v, level=LEVEL, degrees=df, weighed=True)
     for name, effect, without in zip(names, effects, rest, strict=True):
         yield {
             "site": name,

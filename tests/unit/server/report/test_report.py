@@ -240,6 +240,9 @@ def test_a_headline_allows_for_precise_sites_with_another_effect() -> None:
     assert hr["random"]["coefficient"]["estimate"] == reml["coefficient"]["estimate"]
     assert hr["random"]["coefficient"]["high"] > reml["coefficient"]["high"]
     assert hr["random"]["coefficient"]["low"] < reml["coefficient"]["low"]
+    # Of all sites, one after the other, the last row is the headline.
+    last = told["cumulative"][-1]["coefficient"]
+    assert last == pytest.approx(hr["random"]["coefficient"], rel=1e-9, abs=1e-12)
     page = render(report)
     assert "Each site alike" in page
     times = hr["random"]["se"] / reml["se"]
