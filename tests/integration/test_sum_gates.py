@@ -20,6 +20,7 @@ from penstock.mechanisms import Scoring, SlicedWasserstein, Trajectory
 from penstock.mechanisms.joint.rounds import conclude
 from penstock.privacy.events import DiscreteGaussian, DistributedGaussian
 from penstock.privacy.noise.sources import SeededNoise
+from penstock.questions.estimands import Estimand
 from penstock.wire import gate_pb2
 from penstock.wire.manifest import read_manifest
 from penstock.wire.signed import sign_cancel
@@ -51,16 +52,25 @@ def start(world: World, settings: object = SHORT, **changes: object) -> Adding:
 
 
 EVERY = [
-    SKETCH,
-    *(pytest.param(one, marks=pytest.mark.thorough) for one in (SCORING, SHORT, TRAJECTORY)),
+    pytest.param(SHORT, (), id="structured, three rounds"),
+    *(
+        pytest.param(settings, asked, id=settings.name, marks=pytest.mark.thorough)
+        for settings, asked in (
+            (SHORT, (ESTIMAND,)),
+            (SCORING, (ESTIMAND,)),
+            (SKETCH, (ESTIMAND,)),
+            (TRAJECTORY, ()),
+        )
+    ),
 ]
 
 
-@pytest.mark.parametrize("settings", EVERY, ids=lambda s: s.name)
-def test_four_gates_make_one_release(world: World, settings: object) -> None:
+@pytest.mark.parametrize(("settings", "asked"), EVERY)
+def test_four_gates_make_one_release(
+    world: World, settings: object, asked: tuple[Estimand, ...]
+) -> None:
     make_gates(world, NAMES)
-    changes: dict[str, object] = {"estimands": ()} if settings is TRAJECTORY else {}
-    adding = start(world, settings, **{"estimands": (ESTIMAND,), **changes})
+    adding = start(world, settings, estimands=asked)
     assert {site.poll(adding.requests[site.name]).state for site in world.sites} == {"queued"}
     assert not any(site.ledger().charges for site in world.sites)
     adding.add_round()

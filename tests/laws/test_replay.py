@@ -81,15 +81,22 @@ def _quick() -> Iterator[None]:
 
 
 @cache
-def held(study: Study) -> dict[str, float]:
-    return reached(study)
+def held(study: Study, *among: str) -> dict[str, float]:
+    return reached(study, among=among)
 
 
 @by_study_quickly
 def test_nobody_moves_a_statistic_further_than_it_is_charged_for(study: Study) -> None:
-    found = held(study)
+    """Among others who are alike: whoever differs from them stands out."""
+    found = held(study, "alike", "nobody")
     assert set(found) == {event.label for event in planned(study).events}
     assert min(found.values()) > (SEEN if study.tight else 0), found
+
+
+@pytest.mark.thorough
+@by_study
+def test_nobody_does_among_persons_of_all_kinds(study: Study) -> None:
+    assert min(held(study, "mixed").values()) > 0
 
 
 def test_somebody_reaches_the_claims_about_an_answer() -> None:
@@ -97,7 +104,7 @@ def test_somebody_reaches_the_claims_about_an_answer() -> None:
     found: dict[str, float] = {}
     for study in STUDIES["gibbs"]:
         if study.estimand is not None and study.estimand.model != "mean":
-            for label, ratio in held(study).items():
+            for label, ratio in held(study, "alike", "nobody").items():
                 found[label] = max(found.get(label, 0.0), ratio)
     assert min(found.values()) > SEEN, found
 

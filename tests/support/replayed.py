@@ -7,7 +7,7 @@ tests/laws/test_replay.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -576,13 +576,22 @@ def strangers(study: Study, rng: np.random.Generator) -> dict[str, World]:
 # -- the replay --------------------------------------------------------------------------------
 
 
+OTHERS = ("mixed", "alike", "nobody")
+"""Among whom person 0 is somebody: kinds of :func:`others`."""
+
+
 def reached(
-    study: Study, fault: Fault = nullcontext, seed: int = 0, claimed: Any = None
+    study: Study,
+    fault: Fault = nullcontext,
+    seed: int = 0,
+    claimed: Any = None,
+    among: Sequence[str] = OTHERS,
 ) -> dict[str, float]:
     """Of each event, the most that any person moved, squared, over what is charged.
 
     Args:
         claimed: a plan with other measurements than those of the study's own.
+        among: of :data:`OTHERS`.
 
     Raises:
         Broken: somebody moved more; or what was looked at is not what is charged.
@@ -593,8 +602,11 @@ def reached(
     public = _public(study, rng)
     most = sum(len(look.parts) for look in looks)
     found = {event.label: 0.0 for event in plan.events}
-    for kind, count in (("mixed", None), ("alike", None), ("nobody", 3)):
-        nobody = others(study.schema, study.persons, kind, rng)
+    for kind in among:
+        nobody, count = (
+            others(study.schema, study.persons, kind, rng),
+            3 if kind == "nobody" else None,
+        )
         first = run(study.mechanism, plan, encoding, nobody, None, fault, public, most)
         for world in list(neighbours(study, nobody, rng).values())[:count]:
             ran = run(study.mechanism, plan, encoding, world, first, fault, public, most)
