@@ -6,7 +6,8 @@ DOCS   := .docs
 BROWSER := .browser
 BIN    := $(VENV)/bin
 NAME   ?=
-JOBS   ?= 2
+# On two cores: tests over real processes wait for a third of their time.
+JOBS   ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Empty: what is compiled is kept, or every process of a test would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=

@@ -110,7 +110,9 @@ _GUESSED = {
     "integer": "ols",
 }
 _PREFIX = re.compile(r"\s*([a-z][a-z-]*)\s*:\s*(?=\S)")
-_CALL = re.compile(rf"\s*(share|{'|'.join(_FORMS)})\s*\((.*)\)\s*")
+_FUNCTIONS = ("share", *_FORMS)
+_CALL = re.compile(rf"\s*({'|'.join(_FUNCTIONS)})\s*\((.*)\)\s*")
+_NO_FUNCTION = re.compile(r"\s*([\w.-]+)\s*\(.*\)\s*")
 _MOMENT = r"('[^']*'|[^\s()']+)"
 _TIMES = re.compile(rf"(.*\S)\s+at\s+{_MOMENT}(?:\s+until\s+{_MOMENT})?\s*")
 _SURV = re.compile(rf"\s*Surv\s*\(\s*({NAME.pattern})\s*(?:,\s*({NAME.pattern})\s*)?\)\s*")
@@ -356,6 +358,8 @@ def _drop_levels(term: str) -> str:
 def _read_call(text: str, where: str, study: Study) -> Estimand:
     found = _CALL.fullmatch(text)
     if found is None:
+        if unknown := _NO_FUNCTION.fullmatch(text):
+            raise _refused("function", unknown[1], nearest(unknown[1], _FUNCTIONS))
         names = [e.name for e in study.estimands]
         raise _refused("question", text.strip(), nearest(text.strip(), names))
     name, inside = found[1], found[2]

@@ -117,6 +117,8 @@ def test_what_is_declared_is_found_in_any_order_and_by_its_name():
         ("quantile(chol, high)", "number"),
         ("chol ~ 1", "cannot be asked"),
         ("share(chol)", "share"),
+        ("corr(chol, ward)", "function.*Known: share, mean, .*correlation"),
+        ("meen(chol)", "function.*Did you mean 'mean'"),
         ("mean: chol ~ smoker", "model"),
     ],
 )
