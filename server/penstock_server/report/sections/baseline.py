@@ -207,7 +207,7 @@ def _mean_of(number: Callable[[float], str]) -> Callable[[Json], str]:
 def _quartiles_of(number: Callable[[float], str]) -> Callable[[Json], str]:
     def tell(one: Json) -> str:
         low, middle, high = map(number, one["quartiles"])
-        return f"{middle} [{low}, {high}]"
+        return f"{middle} [{low},\N{NO-BREAK SPACE}{high}]"
 
     return tell
 

@@ -65,7 +65,7 @@ def test_the_page_says_that_it_is_synthetic(given: ReportInputs, report: dict[st
     assert re.fullmatch(r"\d+\.\d%", rows["smoker: yes"][1])
     assert re.fullmatch(r"\d+ \(\d+\.\d%\)", rows["death, events (share)"][2])
     follow_up = rows["time (years), median follow-up [quartiles]"][0]
-    assert re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", follow_up)
+    assert re.fullmatch(r"[\d.]+ \[[\d.]+,\s[\d.]+\]", follow_up)
     followed = rows["time (years), median follow-up without events"]
     assert followed[0] == "–"
     assert all(re.fullmatch(r"[\d.]+", one) for one in followed[1:])
