@@ -603,12 +603,10 @@ def reached(
     most = sum(len(look.parts) for look in looks)
     found = {event.label: 0.0 for event in plan.events}
     for kind in among:
-        nobody, count = (
-            others(study.schema, study.persons, kind, rng),
-            3 if kind == "nobody" else None,
-        )
+        nobody = others(study.schema, study.persons, kind, rng)
         first = run(study.mechanism, plan, encoding, nobody, None, fault, public, most)
-        for world in list(neighbours(study, nobody, rng).values())[:count]:
+        ways = list(neighbours(study, nobody, rng).values())
+        for world in ways[:3] if kind == "nobody" else ways:
             ran = run(study.mechanism, plan, encoding, world, first, fault, public, most)
             for label, ratio in hold_claims(charged, looks, ran, first).items():
                 found[label] = max(found[label], ratio)
