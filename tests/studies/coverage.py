@@ -18,7 +18,9 @@ rows, under the same rule. *Nothing*: how often a column of which nothing comes 
 *Predicted*: the share of kinds of sites whose own truth the prediction interval holds. *Peer* is
 the interval of the same sites' real rows. *By Rubin's rules* is what software for multiple
 imputation makes of one refit of each fit, and of the copies as if they were imputed, pooled alike;
-*by the plain mean of sites* what stands beside the headline.
+*by the plain mean of sites* what stands beside the headline; *if sites' effects were known* is what
+Student's t would hold of k unlike sites whose own truths one could read, in 20,000 federations: how
+such truths lie may be skewed, and no interval of few sites knows it.
 *One site alone* is a site's own interval, of worlds whose sites are alike.
 
 A cell is a question at one number of sites in one world. Its coverage is below .92 beyond chance
@@ -45,6 +47,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +79,7 @@ from penstock.enquiry.reply import find_recovered, judge_untried
 from penstock.inference.combine import SiteEstimate
 from penstock.inference.headline import pool_sites
 from penstock.inference.misfit import allow_misfit
-from penstock.inference.pooling import Pooled, poolable
+from penstock.inference.pooling import Pooled, poolable, quantile
 from penstock.inference.refits import Measured, widen_sites
 from penstock.inference.slopes import Mark
 from penstock.inference.weighting import average_sites
@@ -107,6 +110,7 @@ class Found:
         alike: whether that of the plain mean does.
         imputed_width, alike_width: as ``width``.
         predicted: share of kinds of sites that the prediction interval holds; NaN of alike sites.
+        known: how often Student's t of as many sites' own truths holds their mean; NaN as above.
         deal, block: how often the sites were dealt before, and which 24 of that deal.
     """
 
@@ -127,6 +131,7 @@ class Found:
     width: float
     real_i2: float
     predicted: float
+    known: float
     deal: int = 0
     block: int = 0
 
@@ -237,10 +242,12 @@ def _judge_question(
     naive = _pool_imputed(_combine_copies(own.measured.get(name)) for own in sites.values())
     if imputed is None or naive is None:
         return None
-    true, predicted = truth[name], math.nan
-    if world.unlike and head.pi_low is not None and head.pi_high is not None:
-        kinds = [truth[f"{name}/{kind}"] for kind in range(UNLIKENESS)]
-        predicted = float(np.mean([head.pi_low <= one <= head.pi_high for one in kinds]))
+    true, predicted, known = truth[name], math.nan, math.nan
+    if world.unlike:
+        kinds = tuple(truth[f"{name}/{kind}"] for kind in range(UNLIKENESS))
+        known = hold_known(kinds, len(sites))
+        if head.pi_low is not None and head.pi_high is not None:
+            predicted = float(np.mean([head.pi_low <= one <= head.pi_high for one in kinds]))
     return Found(
         world,
         len(sites),
@@ -259,7 +266,21 @@ def _judge_question(
         (head.ci_high - head.ci_low) / (without.ci_high - without.ci_low),
         without.i2,
         predicted,
+        known,
     )
+
+
+@cache
+def hold_known(kinds: tuple[float, ...], k: int) -> float:
+    """How often Student's t of k sites' own truths holds the mean of all kinds of sites, of which
+    each is as likely; NaN of one site."""
+    if k == 1:
+        return math.nan
+    drawn = np.random.default_rng(k).choice(np.array(kinds), (20_000, k))
+    off = np.abs(drawn.mean(axis=1) - np.mean(kinds))
+    half = quantile(0.95, k - 1) * drawn.std(axis=1, ddof=1) / math.sqrt(k)
+    # Where all kinds have one truth it is off by rounding.
+    return float(np.mean(off <= half + 1e-12 * abs(kinds[0])))
 
 
 def _pool(sites: Sequence[SiteEstimate], *, further: bool = False) -> Pooled | None:
@@ -368,6 +389,9 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         if what == "all worlds":
             yield _tell_worlds(label, answered)
         yield from _list_others(label, answered)
+        known = [one.known for one in {_cell_of(o): o for o in answered}.values()]
+        if finite := [share for share in known if math.isfinite(share)]:
+            yield Row(f"{label}, if sites' effects were known", _share(finite), None, len(finite))
         yield _row(f"marked, declared, {what}", chosen, _is_marked)
     cells = _group([one for one in declared if one.answers and not one.deal])
     below = _list_below({cell: [one.holds for one in own] for cell, own in cells.items()})

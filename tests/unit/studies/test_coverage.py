@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from tests.studies import coverage, coverage_cells
 from tests.studies.coverage_cells import (
     BANK,
@@ -158,9 +159,23 @@ def test_of_one_block_no_standard_error_is_known() -> None:
 
 
 def _find(deal: int, block: int, holds: bool) -> coverage.Found:
-    flags, numbers = (holds,) * 5, (1.0, 1.0, 1.0, 0.0, math.nan)
+    flags, numbers = (holds,) * 5, (1.0, 1.0, 1.0, 0.0, math.nan, math.nan)
     head = (WORLD, 8, "age", True, True, False, None)
     return coverage.Found(*head, *flags, *numbers, deal, block)
+
+
+def test_of_sites_whose_truths_are_known_skewed_ones_are_held_too_seldom() -> None:
+    """Student's t is exact of normal truths, of lognormal ones it holds less."""
+    even = norm.ppf((np.arange(401) + 0.5) / 401)
+    assert coverage.hold_known(tuple(even), 4) == pytest.approx(0.95, abs=0.005)
+    few, many = (coverage.hold_known(tuple(np.exp(1.2 * even)), k) for k in (4, 100))
+    assert few < 0.86 < many
+    assert coverage.hold_known((0.3,) * 5, 4) == 1
+    assert math.isnan(coverage.hold_known((0.3,), 1))
+    found = [replace(_find(0, 0, True), real_i2=0.9, known=0.9)]
+    rows = {row.what: row for row in coverage.list_rows(found, (WORLD,))}
+    label = f"holds, declared, mean over cells, {coverage.APART}, if sites' effects were known"
+    assert rows[label].ours == 0.9
 
 
 def test_cells_are_unlike_by_what_half_of_real_federations_show() -> None:
