@@ -34,7 +34,10 @@ from penstock.base.errors import MaskingRefused, SumSpoiled, UploadRejected
 from penstock_client.masking import member
 from penstock_server.sums.collector import Collector
 
-SIZES = [(4, 1, 1), (4, 0, 3), (12, 2, 1), (14, 3, 1), (50, 6, 2)]
+SIZES = [
+    *((4, 1, 1), (4, 0, 3), (12, 2, 1), (14, 3, 1)),
+    pytest.param(50, 6, 2, marks=pytest.mark.thorough),
+]
 
 
 @pytest.mark.parametrize(("sites", "dropouts", "colluders"), SIZES)
