@@ -6,7 +6,7 @@ DOCS   := .docs
 BROWSER := .browser
 BIN    := $(VENV)/bin
 NAME   ?=
-# On two cores: tests over real processes wait for a third of their time.
+# One more than two cores: tests over real processes wait for a third of their time.
 JOBS   ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Empty: what is compiled is kept, or every process of a test would compile all that it imports.

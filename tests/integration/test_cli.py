@@ -803,7 +803,7 @@ def list_commands(command: click.Command, path: str) -> Iterator[tuple[str, clic
 
 
 def test_help_explains_every_argument_and_option():
-    """An argument's help is lost by a click that this typer does not know."""
+    """With click 8.5 the help of arguments was lost: this typer does not know it."""
     points = entry_points(group=GROUP)
     found = {p.name: typer.main.get_command(p.load()) for p in points}
     every = [one for name, top in found.items() for one in list_commands(top, name)]

@@ -384,13 +384,14 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
         most = {"all worlds": 1.0, APART: HIGH}.get(what)
         holds = None if most is None else _say(LOW - 2 * se <= mean <= most + 2 * se, se)
         label = f"holds, declared, mean over cells, {what}"
-        target, real = None if most is None else LOW, _share([one.real for one in answered])
+        target, real = None if most is None else LOW, _find_peer(answered)
         yield Row(label, mean, se, len(answered), target, peer=real, holds=holds)
         if what == "all worlds":
             yield _tell_worlds(label, answered)
         yield from _list_others(label, answered)
         known = [one.known for one in {_cell_of(o): o for o in answered}.values()]
-        if finite := [share for share in known if math.isfinite(share)]:
+        finite = [share for share in known if math.isfinite(share)]
+        if finite and what != "all worlds":
             yield Row(f"{label}, if sites' effects were known", _share(finite), None, len(finite))
         yield _row(f"marked, declared, {what}", chosen, _is_marked)
     cells = _group([one for one in declared if one.answers and not one.deal])
@@ -410,7 +411,7 @@ def _list_overall(declared: Sequence[Found], others: Sequence[Found]) -> Iterato
             mean, se = _over_cells(chosen)
             holds = _say(mean >= UNDECLARED - 2 * se, se)
             label = f"holds, asked afterwards and not marked, mean over cells: {what}"
-            real = _share([one.real for one in chosen])
+            real = _find_peer(chosen)
             yield Row(label, mean, se, len(chosen), UNDECLARED, peer=real, holds=holds)
             yield from _list_others(label, chosen)
     yield _row("marked, asked afterwards", others, _is_marked)
@@ -433,7 +434,7 @@ def _list_alone(found: Sequence[Found]) -> Iterator[Row]:
         if chosen:
             mean, se = _over_cells(chosen)
             label = f"holds, one site alone, mean over cells, {what}"
-            yield Row(label, mean, se, len(chosen), peer=_share([one.real for one in chosen]))
+            yield Row(label, mean, se, len(chosen), peer=_find_peer(chosen))
             yield from _list_others(label, chosen)
 
 
@@ -538,6 +539,11 @@ def _over_cells(found: Sequence[Found]) -> tuple[float, float]:
 def _share_cells(found: Sequence[Found]) -> dict[Cell, float]:
     """What holds in each of them."""
     return {cell: _share([one.holds for one in own]) for cell, own in _group(found).items()}
+
+
+def _find_peer(found: Sequence[Found]) -> float:
+    """What real rows' intervals hold of the same answers, as a mean over the same cells."""
+    return _share(list(_share_cells([replace(one, holds=one.real) for one in found]).values()))
 
 
 def _tell_worlds(label: str, found: Sequence[Found]) -> Row:

@@ -48,7 +48,10 @@ def pool_weighed(
     level: float = 0.95,
     degrees: ArrayLike | None = None,
 ) -> Pooled:
-    """:func:`~penstock.inference.pooling.pool`, and what it allows for: the headline's rule."""
+    """Pool k estimates, with the interval of :func:`allow_weighting`: the headline's rule.
+
+    Arguments and errors as for :func:`~penstock.inference.pooling.pool`.
+    """
     plain = pool(estimates, variances, method=method, test=test, level=level, degrees=degrees)
     return allow_weighting(plain, estimates, variances)
 

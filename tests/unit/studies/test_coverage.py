@@ -187,3 +187,10 @@ def test_cells_are_unlike_by_what_half_of_real_federations_show() -> None:
     rows = {row.what: row for row in coverage.list_rows(found, (WORLD,))}
     assert rows[f"holds, declared, mean over cells, {coverage.APART}"].n_runs == 3
     assert rows["holds, declared, mean over cells, all worlds"].n_runs == 6
+
+
+def test_real_rows_are_told_over_cells_as_ours_are() -> None:
+    many = [replace(_find(0, 0, True), question="many", real=False)] * 3
+    found = [*many, replace(_find(0, 0, True), question="one", real=True)]
+    rows = {row.what: row for row in coverage.list_rows(found, (WORLD,))}
+    assert rows["holds, declared, mean over cells, all worlds"].peer == 0.5
