@@ -105,6 +105,7 @@ def _fit_generalised(model: TableModel, posed: Regression) -> Generalised:
     # A second to load, which a report without such a regression need not wait for.
     from statsmodels.genmod import families
     from statsmodels.genmod.generalized_linear_model import GLM
+    from statsmodels.regression.linear_model import OLS
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -113,7 +114,12 @@ def _fit_generalised(model: TableModel, posed: Regression) -> Generalised:
         name = "Poisson" if model.disperses and not alpha else model.family
         family = getattr(families, name or "")(**({"alpha": alpha} if alpha else {}))
         given = (posed.outcome, posed.design)
-        found = GLM(*given, family=family, offset=posed.offset).fit(cov_type="HC0")
+        if name == "Gaussian":  # the same, in one step
+            found = OLS(*given).fit(cov_type="HC0")
+            converged, squares = True, found.ssr
+        else:
+            found = GLM(*given, family=family, offset=posed.offset).fit(cov_type="HC0")
+            converged, squares = bool(found.converged), found.pearson_chi2
         own = float(found.scale * found.normalized_cov_params[-1, -1])
         robust = float(np.asarray(found.cov_params())[-1, -1])
         mean = np.asarray(found.fittedvalues)
@@ -121,7 +127,7 @@ def _fit_generalised(model: TableModel, posed: Regression) -> Generalised:
             mean,
             np.asarray(family.weights(mean)),
             robust / own,
-            float(found.pearson_chi2 / found.df_resid),
+            float(squares / found.df_resid),
             alpha,
-            bool(found.converged),
+            converged,
         )

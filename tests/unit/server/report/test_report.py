@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,6 +23,8 @@ from penstock.inference.combine import SiteEstimate
 from penstock.inference.overlap import Overlaps, find_overlaps
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
+from penstock.processes import crew
+from penstock.processes.crew import Work, share_work
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
@@ -35,6 +39,7 @@ from penstock_server.report.composition import (
     report_schema,
 )
 from penstock_server.report.html import render
+from penstock_server.report.sections import sensitivity_analysis
 from penstock_server.report.sections.estimands import plot_of
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{1}{0}$\x00\x1b[31m"
@@ -201,6 +206,24 @@ def test_asymmetry_is_told_from_ten_sites_on() -> None:
     assert (found["egger"], found["begg"]) == (None, None)
     assert found["filled"]["missing"] >= 0
     assert "Trim and fill" in render(report)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="crews are Linux'")
+def test_of_many_sites_processes_share_the_estimands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred sites on; what they say is the same to the last bit."""
+    used: list[int] = []
+
+    def share(count: int, work: Work, processes: int) -> Iterator[tuple[int, bytes]]:
+        used.append(processes)
+        return share_work(count, work, processes)
+
+    monkeypatch.setattr(sensitivity_analysis, "share_work", share)
+    monkeypatch.setattr(crew, "count_cores", lambda: 2)
+    sites = [delivered(f"s{i}", 0.1 * i) for i in range(11)]
+    by_one = built(inputs(*sites))["sensitivity_analysis"]
+    monkeypatch.setattr(sensitivity_analysis, "_MANY", 11)
+    assert built(inputs(*sites))["sensitivity_analysis"] == by_one
+    assert used == [1, 2]
 
 
 def test_one_site_alone_hangs_on_nothing() -> None:
