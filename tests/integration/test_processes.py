@@ -62,6 +62,7 @@ def trial(federation):
     return study
 
 
+@pytest.mark.thorough
 def test_a_study_over_real_processes(federation, trial, tmp_path):
     study = trial
     files = federation.analyst.pull(study, tmp_path / "out", copies="all")

@@ -39,6 +39,7 @@ def test_its_rows_are_those_that_are_simulated(tmp_path: Path) -> None:
         assert [float(row[name]) for row in written] == pytest.approx(values, abs=1e-9), name
 
 
+@pytest.mark.thorough
 def test_a_small_demo_has_all_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of few persons at each site, in frames with places that nobody takes."""
     few = replace(pose_demo(), mechanism=Structured(copies=2, refits=4, planted=0))

@@ -89,6 +89,7 @@ def test_what_a_generator_costs() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_generator_learns_and_noise_hinders_it() -> None:
     rng = np.random.default_rng(5)
     corners = np.array([[0.7, 0.0], [-0.7, 0.0], [0.0, 0.7]])
@@ -140,6 +141,7 @@ def test_reused_noise_is_drawn_once_and_other_noise_at_every_step() -> None:
     assert anew.drawn == [(60, 6)] * 7
 
 
+@pytest.mark.thorough
 def test_every_method_is_calibrated_under_replace_one() -> None:
     epsilon = 5.0
     for name, method in swf_digits.methods(epsilon).items():
@@ -149,6 +151,7 @@ def test_every_method_is_calibrated_under_replace_one() -> None:
         assert 0.99 * epsilon <= cost <= epsilon, name
 
 
+@pytest.mark.thorough
 def test_flows_reach_their_rows_and_noise_hinders_them() -> None:
     rows = _rows()
 
