@@ -52,7 +52,7 @@ demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between t
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5
 
-test: setup ## tests (15 to 20 minutes on two cores); JOBS=1 for one after the other
+test: setup ## tests (about 15 minutes on two cores); JOBS=1 for one after the other
 	$(PYTEST) -m 'not thorough and not soak'
 
 thorough: setup ## the tests that `make test` leaves out: distributions, and studies over real processes (about half an hour)

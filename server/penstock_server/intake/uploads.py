@@ -401,7 +401,8 @@ def _check_values(table: pa.Table, schema: Schema) -> Coded:
         nulls = table.column(column.name).null_count
         if nulls and not column.nullable:
             raise UploadRejected(f"column {column.name} holds missing values")
-        known = values[~np.isnan(values)]
+        missing = np.isnan(values)
+        known = values[~missing] if missing.any() else values
         if len(values) - known.size != nulls:
             what = "an unknown level" if column.kind in LEVEL_KINDS else "NaN"
             raise UploadRejected(f"column {column.name} holds {what}")

@@ -47,6 +47,8 @@ a number in one, changes."""
 Classes = Sequence[type]
 
 _ARRAYS = ("<f8", "<i8", "|b1")
+_PLAIN = frozenset((float, str, int, bool, type(None)))
+"""That JSON has as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def _name_classes(own: Classes) -> dict[str, type]:
 
 
 def _tell(value: object, classes: Mapping[str, type]) -> object:
-    if isinstance(value, str) or value is None:
+    if type(value) in _PLAIN or isinstance(value, str):  # nearly all are
         return value
     if isinstance(value, bool | np.bool_):
         return bool(value)
