@@ -49,7 +49,7 @@ from penstock.schema import Coded, Column, Schema
 Array = NDArray[np.float64]
 Measure = Callable[[Array, Array], float]
 
-MOST_ROWS, MOST_MATCHED = 500, 400
+MOST_ROWS, MOST_MATCHED = 500, 300
 """Of a table, that are compared; exactly, which takes the cube of their number."""
 MOST_PAIRS = 2
 """Of copies with each other, and of copies with refits."""
