@@ -12,6 +12,7 @@ before they are loaded.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import selectors
 import signal
@@ -22,12 +23,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.base.documents import Json
 from penstock.processes.leash import PR_SET_PDEATHSIG
 
 Work = Callable[[int], bytes]
 
 FEWEST_PIECES = 8
 """Below which one process does them all: a child loads libraries for two seconds."""
+
+LIGHT_BYTES = 200e6
+"""Of memory that a process takes which holds little beside its libraries."""
 
 _PIECE = struct.Struct("<Q")
 _ANSWER = struct.Struct("<?Q")
@@ -53,7 +58,7 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def count_processes(pieces: int, memory: float, fewest: int = FEWEST_PIECES) -> int:
+def count_processes(pieces: int, memory: float = LIGHT_BYTES, fewest: int = FEWEST_PIECES) -> int:
     """How many processes are worth it: one for each core, if there are pieces enough; fewer where
     memory is short. On Linux alone, where a child can be tied to its parent's life; else 1.
 
@@ -106,6 +111,15 @@ def share_work(count: int, work: Work, processes: int) -> Iterator[tuple[int, by
     finally:
         for child in children:
             child.kill()
+
+
+def gather_documents(count: int, work: Callable[[int], Json], processes: int) -> list[Json]:
+    """What all pieces come to, in their order, as JSON has it: also where this process does them.
+
+    Arguments and errors as for :func:`share_work`.
+    """
+    told = dict(share_work(count, lambda piece: json.dumps(work(piece)).encode(), processes))
+    return [json.loads(told[piece]) for piece in range(count)]
 
 
 def _hand_out(count: int, work: Work, children: Sequence[_Child]) -> Iterator[tuple[int, bytes]]:

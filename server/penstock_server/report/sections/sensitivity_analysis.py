@@ -7,7 +7,6 @@ from ten sites on.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,7 +19,7 @@ from penstock.inference import asymmetry, pooling
 from penstock.inference.heterogeneity import profile_q
 from penstock.inference.influence import accumulate, leave_one_out
 from penstock.inference.weighting import average_sites
-from penstock.processes.crew import count_processes, share_work
+from penstock.processes.crew import count_processes, gather_documents
 from penstock.telling.funnel import FunnelPlot, funnel_png, funnel_svg
 from penstock.telling.scales import LINKS, Link
 from penstock_server.analysis.leverage import weigh_sites
@@ -34,9 +33,8 @@ from penstock_server.report.sections.answers import (
     tell_pooled,
 )
 
-_MANY, _PROCESS_BYTES = 100, 200e6
-"""Sites from which on processes share the estimands, as each site is left out once; and what one
-takes of memory."""
+_MANY = 100
+"""Sites from which on processes share the estimands, as each site is left out once."""
 
 METHODS = {
     "fixed": "Fixed effect",
@@ -58,13 +56,9 @@ def _write(inputs: ReportInputs, report: Json) -> Json:
     pooled = [e for e in report["estimands"] if e["heterogeneity"] is not None]
     asked = [e for e in pooled if e["random"]["k"] > 1]
     many = any(e["random"]["k"] >= _MANY for e in asked)
-    processes = count_processes(len(asked), _PROCESS_BYTES, 2) if many else 1
-
-    def work(number: int) -> bytes:
-        return json.dumps(_examine(asked[number])).encode()
-
-    told = dict(share_work(len(asked), work, processes))
-    return {"sensitivity_analysis": [json.loads(told[i]) for i in range(len(asked))]}
+    processes = count_processes(len(asked), fewest=2) if many else 1
+    told = gather_documents(len(asked), lambda number: _examine(asked[number]), processes)
+    return {"sensitivity_analysis": told}
 
 
 def _examine(estimand: Json) -> Json:

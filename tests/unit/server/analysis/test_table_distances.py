@@ -249,7 +249,7 @@ def test_all_sites_are_compared_by_as_many_processes_as_there_are(
     sites = {f"s{i}": moved(table(60 + 7 * i, i)) for i in range(6)}
     alone = {name: compare_site(name, sites) for name in sites}
     for processes in (1, 3):
-        monkeypatch.setattr(table_distances, "count_processes", lambda *_, n=processes: n)
+        monkeypatch.setattr(table_distances, "count_processes", lambda *_, n=processes, **__: n)
         found = Comparison(SCHEMA, sites).compare_all()
         assert found == alone
         assert list(found) == list(sites)

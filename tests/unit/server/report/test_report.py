@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +17,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput
 from penstock.inference import pooling
 from penstock.inference.combine import SiteEstimate
@@ -24,7 +25,7 @@ from penstock.inference.overlap import Overlaps, find_overlaps
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
 from penstock.processes import crew
-from penstock.processes.crew import Work, share_work
+from penstock.processes.crew import gather_documents
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
@@ -213,11 +214,11 @@ def test_of_many_sites_processes_share_the_estimands(monkeypatch: pytest.MonkeyP
     """Of a hundred sites on; what they say is the same to the last bit."""
     used: list[int] = []
 
-    def share(count: int, work: Work, processes: int) -> Iterator[tuple[int, bytes]]:
+    def gather(count: int, work: Callable[[int], Json], processes: int) -> list[Json]:
         used.append(processes)
-        return share_work(count, work, processes)
+        return gather_documents(count, work, processes)
 
-    monkeypatch.setattr(sensitivity_analysis, "share_work", share)
+    monkeypatch.setattr(sensitivity_analysis, "gather_documents", gather)
     monkeypatch.setattr(crew, "count_cores", lambda: 2)
     sites = [delivered(f"s{i}", 0.1 * i) for i in range(11)]
     by_one = built(inputs(*sites))["sensitivity_analysis"]

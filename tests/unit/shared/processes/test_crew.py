@@ -13,8 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from penstock.base.documents import Json
 from penstock.processes import crew
-from penstock.processes.crew import ChildDied, count_processes, share_work
+from penstock.processes.crew import (
+    ChildDied,
+    count_processes,
+    gather_documents,
+    share_work,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="crews are Linux'")
 
@@ -42,6 +48,17 @@ def test_each_piece_is_done_once_whoever_does_it(processes: int) -> None:
     found = list(share_work(20, lambda piece: bytes([piece]) * (piece * 20_000), processes))
     assert sorted(found) == [(i, bytes([i]) * (i * 20_000)) for i in range(20)]
     assert list(share_work(0, bytes, processes)) == []
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_documents_are_in_the_order_of_their_pieces(processes: int) -> None:
+    def work(piece: int) -> Json:
+        time.sleep(0.02 if piece % 3 == 0 else 0)  # so that others are done before
+        return {"piece": piece, "third": piece / 3, "pair": (piece, None)}
+
+    found = gather_documents(8, work, processes)
+    assert found == [{"piece": i, "third": i / 3, "pair": [i, None]} for i in range(8)]
+    assert gather_documents(0, work, processes) == []
 
 
 def test_the_work_is_done_elsewhere(before: set[psutil.Process]) -> None:
