@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import get_args
 
 import jsonschema
 import numpy as np
@@ -19,6 +20,7 @@ from penstock.base.errors import CoordinatorError
 from penstock.mechanisms import Gibbs
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column
+from penstock.wire.messages import Copies
 from penstock.wire.signatures import generate_key
 from penstock_server.report.composition import report_schema
 from penstock_server.results import production
@@ -243,3 +245,14 @@ def test_an_analyst_can_pull_refits_and_the_rule_that_combines_them(coordinator,
     assert {"square", "known", "variance", "df", "interval", "pooling"} <= rule.keys()
     with penstock.Client(coordinator.folder.root) as client:
         assert len(client.refits(study_id)) == len(refits)
+
+
+@pytest.mark.parametrize("copies", get_args(Copies))
+def test_all_that_is_made_is_pulled_over_the_network(coordinator, tmp_path, copies):
+    """There a file is sent and taken by its name, and no other is."""
+    files = production.pull_results(
+        coordinator, finished(coordinator, "maf"), tmp_path, copies=copies
+    )
+    tables = {"one": "pooled", "all": "pooled"}.get(copies, copies)
+    assert {f"{tables}.parquet", f"{tables}.csv"} <= {file.name for file in files}
+    assert {file.name for file in files} <= set(RESULT_FILES)

@@ -28,6 +28,8 @@ RESULT_FILES = (
     "pooled.csv",
     "refits.parquet",
     "refits.csv",
+    "imputations.parquet",
+    "imputations.csv",
     "baseline.csv",
     "survival.csv",
     "transitions.csv",

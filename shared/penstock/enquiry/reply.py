@@ -172,27 +172,28 @@ def find_recovered(
 
     That little came back is a finding, that all did is none: what the tables' model lacks is
     missing from copies and refits alike.
+
+    Together they show the slope through 0 of what came back at each site on what is there, by the
+    sites' weights. A sum of what is lacking over the pooled estimate would be the same where sites
+    are alike, and nothing at all where their effects cancel each other.
     """
     shown = {site: found[site].shown for site in weights}
     known = {site: (w, s) for site, w in weights.items() if (s := shown[site]) is not None}
-    if head is None or not known:
+    if head is None:
         return None
-    whole = sum(weight for weight, _ in known.values())
-    # What is pooled was corrected by a part of it already.
-    copies = math.fsum(w / whole * found[site].plain.estimate for site, (w, _) in known.items())
-    if copies == 0:
-        return None
-    shift, variance, runs = 0.0, 0.0, 0
+    whole, shift, variance, runs = 0.0, 0.0, 0.0, 0
     sites = {}
     for site, (weight, one) in known.items():
-        error = one.shift_error
-        shift += weight / whole * one.shift
-        variance += (weight / whole * error) ** 2
+        # What is pooled was corrected by a part of it already.
+        own, error = found[site].plain.estimate, one.shift_error
+        if own == 0:
+            continue
+        whole += weight * own**2
+        shift += weight * own * one.shift
+        variance += (weight * own * error) ** 2
         runs += found[site].refits
-        own = found[site].plain.estimate
-        if own != 0:
-            sites[site] = find_recovery(own, one.shift, error, found[site].refits)
-    return sites, find_recovery(copies, shift, math.sqrt(variance), runs)
+        sites[site] = find_recovery(own, one.shift, error, found[site].refits)
+    return (sites, find_recovery(whole, shift, math.sqrt(variance), runs)) if whole > 0 else None
 
 
 def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, float]) -> Json | None:

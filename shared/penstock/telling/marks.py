@@ -210,11 +210,12 @@ def tell_sites(held: Json) -> dict[str, str]:
 
 
 def _numbers(slope: Slope) -> Json:
-    known = slope.known
     names = ("slope", "slope_error", "offset", "offset_error", "df")
+    told = {name: getattr(slope, name) if slope.known else None for name in names}
     return {
         "mark": str(slope.mark),
-        **{name: getattr(slope, name) if known else None for name in names},
+        # An offset is known of planted runs alone.
+        **{k: v if v is not None and math.isfinite(v) else None for k, v in told.items()},
         "runs": slope.runs,
         "doubt": None,
     }

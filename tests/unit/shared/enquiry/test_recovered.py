@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,12 +18,14 @@ from penstock.questions.estimation import Estimate
 COPIES, REFITS, SE = 10, 20, 0.02
 
 
-def measure_sites(effect: float, kept: float, sites: int, seed: int = 1) -> dict[str, Measured]:
+def measure_sites(
+    effects: Sequence[float], kept: float, noise: float = 0.02
+) -> dict[str, Measured]:
     """Sites whose mechanism keeps a share of any effect, of rows as of copies."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     found = {}
-    for number in range(sites):
-        model = kept * effect + 0.02 * rng.standard_normal()
+    for number, effect in enumerate(effects):
+        model = kept * effect + noise * rng.standard_normal()
         copies = [Estimate(x, SE**2, 1000, None, True) for x in model + SE * draw(rng, COPIES)]
         again = [
             Estimate(kept * copies[b % COPIES].estimate + x, SE**2, 1000, None, True)
@@ -42,12 +46,15 @@ def recover(found: dict[str, Measured]):
     return find_recovered(head, dict(zip(found, head.weights, strict=True)), found)
 
 
-@pytest.mark.parametrize(
+KEPT = pytest.mark.parametrize(
     ("kept", "mark"),
     [(1.0, Mark.HELD), (0.75, Mark.ATTENUATED), (0.3, Mark.UNSUPPORTED)],
 )
+
+
+@KEPT
 def test_a_mechanism_that_weakens_effects_is_seen_by_its_refits(kept: float, mark: Mark) -> None:
-    sites, whole = recover(measure_sites(0.8, kept, 8))
+    sites, whole = recover(measure_sites([0.8] * 8, kept))
     assert abs(whole.slope - kept) < 4 * whole.slope_error < 0.2
     assert whole.mark == mark
     assert whole.runs == 8 * REFITS
@@ -60,6 +67,15 @@ def test_a_mechanism_that_weakens_effects_is_seen_by_its_refits(kept: float, mar
     assert told["mark"] == mark
     assert f"{whole.slope:.2f}" in told["text"]
     assert [each["site"] for each in told["sites"]] == list(sites)
+    json.dumps(told, allow_nan=False)
+
+
+@KEPT
+def test_so_it_is_where_effects_of_sites_cancel_each_other(kept: float, mark: Mark) -> None:
+    """The pooled one is next to none, and says nothing of what tables hold."""
+    _, whole = recover(measure_sites([0.8, -0.8] * 4, kept))
+    assert abs(whole.slope - kept) < 4 * whole.slope_error < 0.2
+    assert whole.mark == mark
 
 
 def test_no_site_is_told_to_hold_what_was_not_tried() -> None:
@@ -70,8 +86,8 @@ def test_no_site_is_told_to_hold_what_was_not_tried() -> None:
     assert [site["mark"] for site in told["sites"]] == ["unresolved", "attenuated"]
 
 
-def test_of_next_to_no_effect_nothing_can_be_said() -> None:
-    _, whole = recover(measure_sites(0.0, 0.5, 8))
+def test_of_next_to_no_effect_at_any_site_nothing_can_be_said() -> None:
+    _, whole = recover(measure_sites([0.0] * 8, 0.5, noise=0.001))
     assert whole.mark == Mark.UNRESOLVED
 
 
