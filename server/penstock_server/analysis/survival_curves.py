@@ -13,13 +13,17 @@ From there each time is an estimand like any other: copies are combined
 (:mod:`penstock.inference.refits`), and sites are pooled
 (:mod:`penstock.inference.pooling`). Intervals are of one time each, not of the whole curve.
 
-Source: Kaplan & Meier 1958, JASA 53, 457–481.
+What is corrected and weighed anew at each time may rise, which no survival does: a curve and its
+interval's ends are put in falling order, which takes none of them further from a truth that falls.
+
+Sources: Kaplan & Meier 1958, JASA 53, 457–481; Chernozhukov, Fernández-Val & Galichon 2009,
+Biometrika 96, 559–575.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -261,17 +265,25 @@ def _pool_group(measured: Mapping[str, Mapping[str, Measured]]) -> PooledCurve:
         )
     # Where −log S is larger, S is smaller.
     return PooledCurve(
-        survival=tuple(math.nan if p is None else _survival(p.estimate) for p in pooled),
-        low=tuple(math.nan if p is None else _survival(p.ci_high) for p in pooled),
-        high=tuple(math.nan if p is None else _survival(p.ci_low) for p in pooled),
+        survival=_order(math.nan if p is None else _survival(p.estimate) for p in pooled),
+        low=_order(math.nan if p is None else _survival(p.ci_high) for p in pooled),
+        high=_order(math.nan if p is None else _survival(p.ci_low) for p in pooled),
         sites={
-            site: tuple(
+            site: _order(
                 _survival(e.estimate) if ok else math.nan
                 for e, ok in zip(wide[site], good[site], strict=True)
             )
             for site in used
         },
     )
+
+
+def _order(survival: Iterable[float]) -> tuple[float, ...]:
+    """The same values, the largest first; NaN stays where it is."""
+    values = np.fromiter(survival, dtype=np.float64)
+    known = ~np.isnan(values)
+    values[known] = -np.sort(-values[known])
+    return tuple(values.tolist())
 
 
 def _survival(value: float) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from lifelines import KaplanMeierFitter
 
-from penstock.mechanisms.released import EACH
+from penstock.inference.refits import widen_sites
+from penstock.mechanisms.released import EACH, Refitting
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Column, Schema
 from penstock_server.analysis.survival_curves import (
@@ -15,6 +18,7 @@ from penstock_server.analysis.survival_curves import (
     count_at_risk,
     list_risk_times,
     measure_curves,
+    pool_curves,
 )
 
 SCHEMA = Schema(
@@ -75,3 +79,33 @@ def test_of_nobody_it_is_nought() -> None:
     found = measure_curves(SCHEMA, [HAZARD], [empty], [], made=EACH)
     assert found is not None
     assert found.at_risk[CurveAsked("years", "arm")] == [[0.0] * RISK_TIMES] * 2
+
+
+def test_no_curve_rises_though_refits_move_it_at_each_time_apart() -> None:
+    """Refits have the events of early years later: curves are corrected down there, and there
+    alone."""
+    sites, made = {}, Refitting(per_fit=2)
+    for number, n in enumerate((60, 200, 90)):
+        copies = [table(10 * number + i, n) for i in range(4)]
+        refits = []
+        for b in range(8):
+            refit = dict(copies[made.find_copy(b + 1, len(copies)) - 1])
+            early = (refit["died"] == 1) & (refit["years"] > 0) & (refit["years"] <= 4)
+            refit["years"] = np.where(early, 5.0, refit["years"])
+            refits.append(refit)
+        found = measure_curves(SCHEMA, [HAZARD], copies, refits, made=made)
+        assert found is not None
+        sites[str(number)] = found
+    rose = 0
+    for group, curve in enumerate(pool_curves(SCHEMA, CurveAsked("years", "arm"), sites)):
+        for values in (curve.survival, curve.low, curve.high, *curve.sites.values()):
+            known = [value for value in values if not np.isnan(value)]
+            assert known == sorted(known, reverse=True)
+            assert len(known) > 20
+        for site, told in curve.sites.items():
+            measured = sites[site].curves[CurveAsked("years", "arm")][group]
+            wide = widen_sites({site: {str(i): m for i, m in enumerate(measured)}})[site]
+            apart = [math.exp(-math.exp(one.estimate)) for one in wide.values() if not one.problem]
+            assert sorted(apart) == pytest.approx(sorted(v for v in told if not np.isnan(v)))
+            rose += apart != sorted(apart, reverse=True)
+    assert rose  # else nothing was tried
