@@ -40,7 +40,7 @@ from penstock_server.analysis.transitions import SiteTransitions
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Results
 
-MEASURES = 2
+MEASURES = 3
 """The version of what is measured of a release, within one of Penstock: raised where a summary, or
 a number in one, changes."""
 

@@ -16,6 +16,7 @@ from penstock.cli.console import done, emit_json, friendly, number, say, table
 from penstock.cli.study import Where
 from penstock.cli.study_reading import AsJson
 from penstock.enquiry.reply import plot_answer
+from penstock.inference.slopes import Mark
 from penstock.telling.forest import forest_svg
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -77,7 +78,8 @@ def _show(told: Json) -> None:
     say(told["sentence"])
     rows = [_tell_row(site["site"], site) for site in told["sites"]]
     if told["random"] is not None:
-        rows.append(_tell_row(f"all ({told['random']['method']})", told["random"]))
+        lost = ": no answer" if told["mark"] == Mark.UNSUPPORTED else ""
+        rows.append(_tell_row(f"all ({told['random']['method']}){lost}", told["random"]))
     alike = [other for other in told["others"] if other["method"] == "unweighted"]
     rows += [_tell_row("each site alike", other) for other in alike]
     table("", ("site", "n", told["short"], "95% interval", "df", "weight"), rows)

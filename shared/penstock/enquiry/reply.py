@@ -27,6 +27,8 @@ from penstock.telling import phrases
 from penstock.telling.axis import Scale, decimals_for
 from penstock.telling.forest import ForestPlot, read_plot, read_row, read_summary
 from penstock.telling.marks import (
+    COMPETING,
+    UNPLANTED,
     join_held,
     tell_doubts,
     tell_overlaps,
@@ -36,10 +38,6 @@ from penstock.telling.marks import (
 from penstock.telling.scales import LINKS, LOG, Link
 
 _LOST = (Mark.UNSUPPORTED, Mark.ATTENUATED)
-_UNTRIED = (
-    "Not known whether the tables hold it: no such effect was planted. An estimate near none is "
-    "not evidence of none."
-)
 _NO_MODEL = (
     "Not held: the model behind these tables has {} only where the study names them. An estimate "
     "near none is not evidence of none. Declare it in a study's estimands or plant it."
@@ -132,13 +130,15 @@ def _find_held(
     """What the release holds of it: as the report says it, or as can be known without; nothing of
     what compares nothing."""
     if asked.regression.untried:
-        return tell_untried(list(weights), competing=True)
+        return tell_untried(list(weights), COMPETING)
     declared = find_alike(asked, holdings.study.estimands)
     if declared is not None:
         own = (e["held"] for e in holdings.report["estimands"] if e["name"] == declared.name)
         return next(own, None)
-    if not asked.regression.compares:
+    if not asked.regression.contrasts:
         return None
+    if not asked.regression.compares:
+        return {"mark": str(Mark.UNRESOLVED), "text": UNPLANTED}
     planted = {one["effect"]: one for one in holdings.report["effects"]}
     known: Json | None = planted.get(effect_of(asked).text)
     if known is not None:
@@ -150,7 +150,7 @@ def _find_held(
         return {"mark": str(Mark.UNSUPPORTED), "text": _NO_MODEL.format(what)}
     doubted = _find_doubts(holdings, asked, weights)
     recovered = find_recovered(head, weights, holdings.look(asked))
-    return judge_untried(doubted, recovered) or {"mark": str(Mark.UNRESOLVED), "text": _UNTRIED}
+    return judge_untried(doubted, recovered) or {"mark": str(Mark.UNRESOLVED), "text": UNPLANTED}
 
 
 def judge_untried(
@@ -241,7 +241,8 @@ def plot_answer(told: Json) -> ForestPlot:
         if head["method"] == "total":
             summaries = [read_summary("All sites", head, "total")]
         else:
-            summaries = [read_summary("Random effects", head, "random")]
+            answered = told["mark"] != Mark.UNSUPPORTED
+            summaries = [read_summary("Random effects", head, "random", answered=answered)]
     groups = [] if told["among"] is None else told["among"]["groups"]
     summaries += [read_summary(g["group"], g, "random") for g in groups if g["problem"] is None]
     return read_plot(told, rows, summaries, note="Synthetic n")

@@ -19,7 +19,7 @@ SMALL = 6.2
 REASON_LINE = 15.0
 """Between the lines of a reason, in drawing units."""
 
-Summed = Literal["random", "fixed", "total"]
+Summed = Literal["random", "fixed", "total", "unanswered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class ForestRow:
 
 @dataclass(frozen=True, slots=True)
 class ForestSummary:
-    """A pooled estimate, drawn as a diamond: filled for random effects, hollow for the fixed. A
-    total lies far from its parts: it is written, and not drawn."""
+    """A pooled estimate, drawn as a diamond: filled for random effects, hollow for the fixed, and
+    for what is no answer. A total lies far from its parts: it is written, and not drawn."""
 
     label: str
     estimate: float
@@ -50,6 +50,11 @@ class ForestSummary:
     @property
     def drawn(self) -> bool:
         return self.kind != "total"
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the answer."""
+        return self.kind in ("random", "total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +142,15 @@ def read_row(site: Json, *, note: str = "", flagged: bool = False) -> ForestRow:
     )
 
 
-def read_summary(label: str, pooled: Json, kind: Summed) -> ForestSummary:
-    """What sites are pooled to, as reports and answers tell it: by ``coefficient``."""
+def read_summary(label: str, pooled: Json, kind: Summed, *, answered: bool = True) -> ForestSummary:
+    """What sites are pooled to, as reports and answers tell it: by ``coefficient``.
+
+    Args:
+        answered: whether it is an answer; else what is pooled is shown as none.
+    """
     c = pooled["coefficient"]
+    if not answered:
+        label, kind = f"{label}: no answer", "unanswered"
     return ForestSummary(label, c["estimate"], c["low"], c["high"], kind)
 
 
@@ -317,7 +328,7 @@ def _heading(plot: ForestPlot, scale: Scale, g: _Geometry) -> Iterator[Mark]:
 def _guides(plot: ForestPlot, scale: Scale, g: _Geometry, bottom: float) -> Iterator[Mark]:
     """The vertical lines behind all rows: null value, pooled estimate, truth."""
     lines = [(0.0, "null")] if plot.sides is not None else []
-    lines += [(s.estimate, "pooled-line") for s in plot.summaries[:1] if s.drawn]
+    lines += [(s.estimate, "pooled-line") for s in plot.summaries[:1] if s.drawn and s.leads]
     if plot.truth is not None:
         lines.append((plot.truth, "truth"))
     for value, style in lines:
@@ -371,19 +382,19 @@ def _site(
 
 def _summary(s: ForestSummary, scale: Scale, g: _Geometry, y: float) -> Iterator[Mark]:
     text_y, mark_y = y + g.text_dy, y + g.mark_dy - (g.site - g.row)
-    head = s.kind != "fixed"
-    yield Label(0, text_y, s.label, "strong" if head else "muted")
+    style = "random" if s.leads else "fixed"
+    yield Label(0, text_y, s.label, "strong" if s.leads else "muted")
     numbers = f"{scale.text(s.estimate)} ({scale.interval_text(s.low, s.high)})"
-    yield Label(g.number_x, text_y, numbers, "random-text" if head else "muted", "end")
+    yield Label(g.number_x, text_y, numbers, "random-text" if s.leads else "muted", "end")
     if not s.drawn:
         return
-    half = 8.5 if head else 6.0
+    half = 8.5 if s.leads else 6.0
     x, x1, x2 = (_x(v, scale, g) for v in (s.estimate, s.low, s.high))
-    yield Polygon(((x1, mark_y), (x, mark_y - half), (x2, mark_y), (x, mark_y + half)), s.kind)
+    yield Polygon(((x1, mark_y), (x, mark_y - half), (x2, mark_y), (x, mark_y + half)), style)
     if s.low < scale.low:
-        yield _arrow(g.left, mark_y, -1, s.kind)
+        yield _arrow(g.left, mark_y, -1, style)
     if s.high > scale.high:
-        yield _arrow(g.right, mark_y, 1, s.kind)
+        yield _arrow(g.right, mark_y, 1, style)
 
 
 def _prediction(

@@ -33,10 +33,15 @@ _MEANS = {
     "planted runs would tell.",
 }
 
-_UNTRIED = (
+PATHS = (
     "Not known: sites plant no effects in a model of paths. Of how a hazard goes with a column "
     "that changes until the end, tables may show less than there is: of a real table's as little "
     "as two thirds came back. An estimate near none is not evidence of none."
+)
+
+UNPLANTED = (
+    "Not known whether the tables hold it: no such effect was planted. An estimate near none is "
+    "not evidence of none."
 )
 
 _COLLINEAR = (
@@ -46,7 +51,7 @@ _COLLINEAR = (
     "less."
 )
 
-_COMPETING = (
+COMPETING = (
     "Not known whether the tables hold it: it rests on how a competing event goes with time and "
     "with the event, of which no model behind them is made, and no such relation was planted."
 )
@@ -151,12 +156,13 @@ def tell_recovered(found: Mapping[str, Slope], whole: Slope) -> Json:
     return {**_numbers(whole), "text": text, "sites": each}
 
 
-def tell_untried(sites: Sequence[str], *, competing: bool = False) -> Json:
-    """Of what sites plant no effects of: a hazard by a column that changes until the end, or an
-    event that competes with another one."""
+def tell_untried(sites: Sequence[str], text: str) -> Json:
+    """Of what sites plant no effects of: of a hazard by a column that changes until the end
+    (:data:`PATHS`), of an event that competes with another one (:data:`COMPETING`), or of what is
+    drawn from no model of its own (:data:`UNPLANTED`)."""
     nothing = _numbers(Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0))
     each = [{"site": site, **nothing} for site in sites]
-    return {**nothing, "text": _COMPETING if competing else _UNTRIED, "sites": each}
+    return {**nothing, "text": text, "sites": each}
 
 
 def join_held(planted: Json | None, doubted: Json | None) -> Json | None:

@@ -45,7 +45,8 @@ def measure_held(study: Study, upload: Upload) -> Held | None:
         own = tuple(name for name in coarse if name in effect.columns)
         return replace(find_slope(sizes[effect], *seen), coarse=own)
 
-    asked = {e.name: effect_of(e) for e in study.estimands if e.regression.compares}
+    # A standardised risk or a time ratio moves with the coefficient that was planted.
+    asked = {e.name: effect_of(e) for e in study.estimands if e.regression.contrasts}
     declared = {
         e.name: look(asked[e.name], e) for e in study.estimands if asked.get(e.name) in sizes
     }

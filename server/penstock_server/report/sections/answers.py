@@ -28,7 +28,15 @@ from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.estimands import Estimand
 from penstock.telling import phrases
 from penstock.telling.axis import RATIO_DECIMALS, Scale, decimals_for
-from penstock.telling.marks import join_held, tell_doubts, tell_held, tell_untried
+from penstock.telling.marks import (
+    COMPETING,
+    PATHS,
+    UNPLANTED,
+    join_held,
+    tell_doubts,
+    tell_held,
+    tell_untried,
+)
 from penstock.telling.scales import LINKS, LOG, PLAIN, Link
 from penstock_server.analysis.leverage import weigh_sites
 from penstock_server.analysis.lost_parts import widen_lost
@@ -132,19 +140,24 @@ def _held(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]
     if MECHANISMS.of(inputs.study.mechanism).answers:
         return doubted
     if planted is None and weights and estimand.regression.untried:
-        return tell_untried(list(weights), competing=True)
-    if planted is None and weights and _is_untried(estimand, inputs):
-        graver = doubted is not None and doubted["mark"] != Mark.HELD
-        return doubted if graver else tell_untried(list(weights))
-    return join_held(planted, doubted)
+        return tell_untried(list(weights), COMPETING)
+    why = None if planted is not None or not weights else _find_untried(estimand, inputs)
+    if why is None:
+        return join_held(planted, doubted)
+    graver = doubted is not None and doubted["mark"] != Mark.HELD
+    return doubted if graver else tell_untried(list(weights), why)
 
 
-def _is_untried(estimand: Estimand, inputs: ReportInputs) -> bool:
-    """Whether it is a hazard by a column that changes until the end, in tables of paths."""
+def _find_untried(estimand: Estimand, inputs: ReportInputs) -> str | None:
+    """Why no run tried it: it is a hazard by a column that changes until the end, in tables of
+    paths; or sites planted effects, and none like it."""
     schema, model = inputs.study.schema, estimand.regression
     changes = any(schema[name].varies for name in estimand.target.columns)
     follows = MECHANISMS.of(inputs.study.mechanism).takes_time and schema.max_rows_per_person > 1
-    return follows and model.needs_event and model.compares and changes
+    if follows and model.needs_event and model.compares and changes:
+        return PATHS
+    planted = any(site.summary(Held) is not None for site in inputs.measured)
+    return UNPLANTED if planted and model.contrasts else None
 
 
 def _robust(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]) -> Json | None:

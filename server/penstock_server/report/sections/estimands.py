@@ -22,7 +22,7 @@ from penstock.telling.forest import (
 from penstock.telling.marks import tell_sites
 from penstock_server.report.sandwich import tell_ratios
 from penstock_server.report.section import Picture, Section
-from penstock_server.report.sections.answers import scale_of
+from penstock_server.report.sections.answers import is_answered, scale_of
 
 
 def plot_of(estimand: Json) -> ForestPlot:
@@ -45,7 +45,7 @@ def plot_of(estimand: Json) -> ForestPlot:
         summaries = [read_summary(count_text(head["k"], "site"), head, "total")]
     elif head["k"] > 1:
         summaries = [
-            read_summary("Random effects", head, "random"),
+            read_summary("Random effects", head, "random", answered=is_answered(estimand)),
             read_summary("Fixed effect", estimand["fixed"], "fixed"),
         ]
         if head["prediction"] is not None:
@@ -95,6 +95,7 @@ def _present(report: Json) -> Json:
                 "data": e,
                 "model": EVERY.of(e["model"]),
                 "figure": _figure(e, position),
+                "answered": is_answered(e),
                 "scale": scale_of(e),
                 "told_apart": [one["estimand"] for one in report["between_sites"]],
                 "held": {} if e["held"] is None else tell_sites(e["held"]),

@@ -77,7 +77,9 @@ def test_a_doubt_stands_beside_the_estimate(share: float, mark: Mark, word: str)
 def tables(share: float, slope: float | None = None) -> ReportInputs:
     """Of tables: with planted runs of which so much came back, if there are any."""
     given = inputs()
-    planted = () if slope is None else (Held({"hr": Slope(slope, 0.01, 0.0, 0.01, 8.0, 18)}, {}),)
+    whole = Slope(1.0, 0.01, 0.0, 0.01, 8.0, 18)
+    own = {"or": whole, "diff": whole, "hr": replace(whole, slope=slope or 0.0)}
+    planted = () if slope is None else (Held(own, {}),)
     sites = [replace(s, summaries=(Doubts({"hr": share}), *planted)) for s in given.sites]
     return replace(given, sites=tuple(sites))
 

@@ -28,7 +28,7 @@ def marked(*slopes: Slope, requested: Slope | None = None, **changed: Any) -> Re
     given = inputs(**changed)
     asked = {} if requested is None else {EFFECT: requested}
     sites = tuple(
-        replace(site, summaries=(Held({"hr": slope}, asked),))
+        replace(site, summaries=(Held({"hr": slope, "diff": HELD}, asked),))
         for site, slope in zip(given.sites, slopes, strict=True)
     )
     return replace(given, sites=sites)
@@ -50,13 +50,19 @@ def test_what_came_back_stands_beside_the_estimate(slope: Slope, mark: Mark, wor
     assert hazard["held"]["mark"] == mark
     assert word in hazard["held"]["text"]
     assert [s["site"] for s in hazard["held"]["sites"]] == list(SITES)
-    assert odds["held"] is None
+    # Its outcome is a duration's event, which no planted effect moves.
+    assert odds["held"]["mark"] == Mark.UNRESOLVED
+    assert "no such effect was planted" in odds["sentence"]
     page = Page(render(report)).text
     assert word in page
     assert (hazard["held"]["text"] in hazard["sentence"]) == (mark is not Mark.HELD)
     warned = [w for w in report["warnings"] if w["code"] == "not-held"]
-    assert len(warned) == (mark is not Mark.HELD)
-    assert all(w["sites"] == list(SITES) and "hr" in w["text"] for w in warned)
+    assert all(w["sites"] == list(SITES) for w in warned)
+    named = sorted(w["text"].split(": ")[1].split(". ")[0] for w in warned)
+    if mark is Mark.UNRESOLVED:
+        assert named == ["hr, or"]
+    else:
+        assert named == ["hr", "or"] if mark is not Mark.HELD else ["or"]
 
 
 def test_a_coarse_column_is_named_with_what_would_help() -> None:
@@ -102,6 +108,10 @@ def test_a_site_that_holds_less_is_named() -> None:
     assert "0.98 ± 0.05" in page
 
 
+def test_where_nothing_was_planted_nothing_is_said_of_it() -> None:
+    assert [e["held"] for e in built(inputs())["estimands"]] == [None] * 3
+
+
 def test_a_held_answer_is_as_it_was() -> None:
     assert (
         built(marked(*[HELD] * 5))["estimands"][0]["sentence"]
@@ -124,7 +134,7 @@ def test_requested_effects_and_classes_have_a_section() -> None:
     assert EFFECT in page
     assert "0.02 ± 0.04" in page
     described = describe_held(report)["held"]
-    assert [e["estimand"] for e in described["estimands"]] == ["hr"]
+    assert [e["estimand"] for e in described["estimands"]] == ["hr", "or", "diff"]
     assert described["effects"] == report["effects"]
     assert described["classes"] == report["holds"]
     json.dumps(described, allow_nan=False)
