@@ -224,8 +224,17 @@ def test_duplicate_person_ids_stop(home):
     table = [["id", *rows()[0]], *[[f"p{max(i, 1)}", *r] for i, r in enumerate(rows()[1:])]]
     folder = site(home, csv_of(table), f'person = "id"\n{DICTIONARY}')
     said = penstock("site", "check", "-d", folder, code=2)
-    assert "id: duplicate person ids (line 3). Remove the rows, or declare max_rows" in said.err
+    assert "id: duplicate person ids (line 3). Make each id the id of one row" in said.err
     assert nothing_was_certified(folder)
+
+
+def test_rows_that_are_not_there_make_no_site(home):
+    said = penstock(
+        "site", "init", "--name", "a", "-d", home / "a", "--from", home / "no.csv", code=2
+    )
+    assert "no.csv: 1 problem" in said.err
+    assert "no such file. Correct --from" in said.err
+    assert not (home / "a").exists()
 
 
 def test_all_findings_are_shown_together_and_once(home):
@@ -233,6 +242,7 @@ def test_all_findings_are_shown_together_and_once(home):
     said = penstock("site", "check", "-d", folder, code=2)
     assert said.err.count("text in a number") == 1
     assert said.err.count("Did you mean 'sx'?") == 1
+    assert ".csv: 2 problems\n  nothing was certified" in said.err
     assert "nothing was certified: correct what is marked ✗" in said.err
 
 

@@ -84,6 +84,8 @@ def init(
     if no_person and person is not None:
         problem = Problem("--no-person", "says the opposite of --person", remedy="Give one of them")
         raise InvalidInput("site init", [problem])
+    if data is not None and not data.exists():
+        raise InvalidInput(str(data), [Problem("", "no such file", remedy="Correct --from")])
     roles = given if no_person or given != Roles() else None
     new = not paths.dictionary.exists() and not paths.settings.exists()
     if data is not None and new and not yes and _can_ask():
@@ -238,9 +240,12 @@ def check(
         raise typer.Exit(2 if any(one.fatal for one in tables) else 0)
     if standing:
         what = "add --accept to clamp and map as said, or correct the file"
+        listed = [finding for one in standing for finding in one.standing(accept=accept)]
         if any(one.fatal for one in standing):
             what = "correct what is marked ✗, in the file or in dictionary.toml"
-        raise InvalidInput(standing[0].source, [Problem("", f"nothing was certified: {what}")])
+            listed = [finding for finding in listed if finding.fatal]
+        problem = Problem("", f"nothing was certified: {what}")
+        raise InvalidInput(standing[0].source, [problem], count=len(listed))
 
 
 def _warn_of_delta(paths: SitePaths, persons: int) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.base.checks import closest, nearest
 from penstock.schema import Column, Schema
+from penstock.study.toml.writer import key
 from penstock_client.rows import codes
 from penstock_client.rows.cells import Cells, read_cells
 from penstock_client.rows.findings import Finding, Spots
@@ -90,9 +91,13 @@ class PersonTally:
             return [Finding(name, message, fatal=True, remedy=remedy)]
         found = []
         if self._blank.count:
-            found.append(self._blank.finding(name, "a row without a person id", fatal=True))
+            message, remedy = "a row without a person id", "Give it one, or remove the row."
+            found.append(self._blank.finding(name, message, fatal=True, remedy=remedy))
         if self._beyond.count and self._limit == 1:
-            remedy = "Remove the rows, or declare max_rows_per_person in the dictionary."
+            remedy = (
+                "Make each id the id of one row; or, if a person may have several, raise "
+                "max_rows_per_person in the dictionary, by which one row is allowed."
+            )
             message = "duplicate person ids"
             found.append(self._beyond.finding(name, message, fatal=True, remedy=remedy))
         elif self._beyond.count:
@@ -153,7 +158,8 @@ class ColumnTally:
         self._parts: list[Codes] = []
         self._rows = self._known = 0
         self._missing, self._unread, self._outside = Spots(), Spots(), Spots()
-        self._fractions = Spots()
+        self._fractions, self._negative, self._late = Spots(), Spots(), Spots()
+        self._only_case = True
         self._why, self._remedy, self._commas = "text in a number", "", False
 
     def add(self, cells: Cells) -> None:
@@ -165,6 +171,12 @@ class ColumnTally:
         self._outside.add(index, found.outside)
         self._unread.add(index, found.unread)
         self._fractions.add(index, found.fractions)
+        if self._column.kind == "duration":
+            negative = found.outside & (found.values < self._column.bounds[0])
+            self._negative.add(index, negative)
+            self._late.add(index, found.outside & ~negative)
+        if self._column.levels:
+            self._only_case &= _differ_by_case(cells.text[found.outside], self._column)
         if found.unread.any():
             self._why = cells.why or self._why
             self._remedy = cells.remedy
@@ -201,37 +213,59 @@ class ColumnTally:
             found.append(self._missing.finding(name, message, lost=lost, note=True))
         if self._unread.count:
             remedy = self._remedy or "Correct the file, or declare the text in `missing`."
+            if not self._remedy and 2 * self._unread.count > self._rows - self._missing.count:
+                remedy = (
+                    "Most of its values are text: write numbers without a unit in the file, or say "
+                    "in recoding.toml what they mean (`values`; of dates, `since`)."
+                )
             if self._commas and not self._remedy:
                 remedy = "Write decimals with a point, not a comma; or say in recoding.toml that "
                 remedy += 'decimal = ",".'
             found.append(self._unread.finding(name, self._why, fatal=True, remedy=remedy))
-        if self._outside.count:
+        if column.kind == "duration":
+            found += self._report_times()
+        elif self._outside.count:
             found.append(self._report_outside(lost))
         if self._fractions.count:
             message = "fractions in a whole number; they are rounded"
             found.append(self._fractions.finding(name, message))
         return found
 
+    def _report_times(self) -> list[Finding]:
+        """Times below 0 are mistakes, those beyond the follow-up are none."""
+        name, found = self._column.name, []
+        low, high = self._column.bounds
+        if self._negative.count:
+            message = f"{_count(self._negative)} below {low:g}; they are clamped to {low:g}"
+            remedy = "Correct them in the file, or declare a code such as -9 in `missing`."
+            found.append(self._negative.finding(name, message, remedy=remedy))
+        if self._late.count:
+            message = f"{_count(self._late)} beyond the follow-up, {high:g}; they end there"
+            remedy = (
+                "Nothing is wrong with a longer follow-up; declare a code such as 9999 in "
+                "`missing`."
+            )
+            found.append(self._late.finding(name, message, remedy=remedy))
+        return found
+
     def _report_outside(self, lost: tuple[int, int]) -> Finding:
         column, spots = self._column, self._outside
-        many = f"{spots.count} value{'s' if spots.count != 1 else ''} outside"
+        many = f"{_count(spots)} outside"
         if not column.levels:
             low, high = column.bounds
             remedy = (
                 "Correct the file, or declare a code such as -9 in `missing`; "
                 "bounds are widened by public knowledge, never to hold rows."
             )
-            become = "they are clamped"
-            if column.kind == "duration":
-                become = "they end at the follow-up, or are clamped to 0"
-                remedy = "Nothing is wrong with a longer follow-up; correct what is below 0."
-            message = f"{many} [{low:g}, {high:g}]; {become}"
+            message = f"{many} [{low:g}, {high:g}]; they are clamped"
             return spots.finding(column.name, message, remedy=remedy)
         name = "" if self._other is not None else ", or name a public level in `other`"
         remedy = (
             "Correct the file, say in recoding.toml what they mean (`values`), declare a code in "
             f"`missing`{name}; levels come from a codebook, never from rows."
         )
+        if self._only_case:
+            remedy = f"{self._explain_case()}."
         if self._other is not None:
             message = f"{many} the levels; they become {self._other!r}"
             return spots.finding(column.name, message, remedy=remedy)
@@ -249,13 +283,37 @@ class ColumnTally:
                 f"not one known value: {spots.count} of {self._rows} are outside the levels and "
                 f"become {become}{rest}"
             )
-            return message, f"Say in recoding.toml what they mean (`values`); {name}"
+            remedy = "Say in recoding.toml what they mean (`values`)"
+            return message, f"{self._explain_case() if self._only_case else remedy}; {name}"
         low, high = column.bounds
         message = (
             f"not one known value: {spots.count} of {self._rows} are outside [{low:g}, {high:g}] "
             f"and clamped{rest}"
         )
+        if column.kind == "duration":
+            message = (
+                f"not one known value: of {self._rows}, {self._negative.count} are below {low:g} "
+                f"and {self._late.count} beyond the follow-up, {high:g}{rest}"
+            )
         return message, f"Look at the unit (`times` in recoding.toml) and the bounds; {name}"
+
+    def _explain_case(self) -> str:
+        """What to do where all unknown values are levels but for capital letters."""
+        return (
+            "They are levels but for capital letters: say ignore_case = true under "
+            f"[columns.{key(self._column.name)}] in recoding.toml"
+        )
+
+
+def _count(spots: Spots) -> str:
+    return f"{spots.count} value{'s' if spots.count != 1 else ''}"
+
+
+def _differ_by_case(cells: pd.Series, column: Column) -> bool:
+    """Whether `ignore_case` would make a level of each."""
+    folded = codes.Codes(column.levels, ignore_case=True)
+    distinct = len(folded) == len(column.levels)  # else it is refused
+    return distinct and all(folded.find(str(one)) is not None for one in cells.unique())
 
 
 def _code_levels(text: pd.Series, column: Column) -> Codes:

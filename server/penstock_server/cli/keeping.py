@@ -10,6 +10,7 @@ import typer
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.cli.console import done, emit_json, friendly, say, say_with_time, table
+from penstock.cli.joins import read_record
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
 from penstock_server.install.enrolment import enrol_site, write_invite
@@ -110,7 +111,7 @@ def enrol(
     ] = None,
 ) -> None:
     """Enrol a site, or its new public n, and write its invite. Compare fingerprints by voice."""
-    record = read_json(join.read_bytes(), what=str(join), limit=10_000_000)
+    record = read_record(join)
     coordinator = open_coordinator(directory)
     enrol_site(coordinator, record)
     name = record["site"]

@@ -50,9 +50,20 @@ def read_join(data: Json) -> Json:
         "node_key": str,
     }
     misfit = find_misfit(data, wanted)
+    if data.get("format") == INVITE:
+        raise CoordinatorError(
+            "not a site's join record but an invite, which goes to the site",
+            bound="join.json",
+            remedy="its steward runs `penstock site join` with it; what to enrol is the join.json "
+            "that `penstock site check` writes in the site's directory",
+        )
     if misfit is not None:
-        kind = wanted[misfit].__name__
-        raise CoordinatorError("not a site's join record", value=misfit, bound=kind)
+        raise CoordinatorError(
+            "not a site's join record",
+            value=misfit if misfit in data else f"no {misfit}",
+            bound=f"join.json has it as {wanted[misfit].__name__}",
+            remedy="give the join.json that `penstock site check` writes in the site's directory",
+        )
     if not SITE.fullmatch(data["site"]):
         # The name becomes a file's name here.
         raise CoordinatorError(

@@ -115,15 +115,19 @@ class Problem:
 
 
 class InvalidInput(PenstockError):
-    """All problems of one file or argument list, reported together."""
+    """All problems of one file or argument list, reported together.
+
+    Args:
+        count: of what is wrong, where it was listed before; else the problems are counted.
+    """
 
     code = "invalid-input"
     exit_code = 2
 
-    def __init__(self, what: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, what: str, problems: Sequence[Problem], *, count: int | None = None) -> None:
         self.what = what
         self.problems = tuple(problems)
-        count = len(self.problems)
+        count = len(self.problems) if count is None else count
         super().__init__(f"{what}: {count} problem{'s' if count != 1 else ''}")
 
     def __str__(self) -> str:

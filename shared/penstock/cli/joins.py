@@ -11,13 +11,13 @@ import typer
 
 from penstock.analyst import connect
 from penstock.base.checks import Checks
-from penstock.base.documents import JsonView
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.study.scope import GLOBAL, Scope, choose_tolerance
 from penstock.study.study import Study
 from penstock.wire.canonical import read_json
 
-REMEDY = "Give a site's join.json"
+REMEDY = "Give a site's join.json, which `penstock site check` writes in the site's directory"
 
 Joins = Annotated[
     list[Path] | None,
@@ -47,17 +47,26 @@ def read_joins(paths: Sequence[Path]) -> dict[str, Join]:
     """
     found: dict[str, Join] = {}
     for path in paths:
-        try:
-            record = read_json(path.read_bytes(), what=str(path), limit=10_000_000)
-        except InvalidInput as error:
-            raise InvalidInput(
-                str(path), [replace(problem, remedy=REMEDY) for problem in error.problems]
-            ) from None
+        record = read_record(path)
         join = _read_facts(record, str(path), str(record.get("site", path.name)))
         if join.site in found:
             raise InvalidInput(str(path), [Problem("site", "is given twice", value=join.site)])
         found[join.site] = join
     return found
+
+
+def read_record(path: Path) -> Json:
+    """What a site's join.json says.
+
+    Raises:
+        InvalidInput: not such a file.
+    """
+    try:
+        return read_json(path.read_bytes(), what=str(path), limit=10_000_000)
+    except InvalidInput as error:
+        raise InvalidInput(
+            str(path), [replace(problem, remedy=REMEDY) for problem in error.problems]
+        ) from None
 
 
 def fetch_joins(coordinator: str | None, federation: str) -> dict[str, Join]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from penstock.base.errors import Problem
 from penstock_client.rows.sources.guessing import guess_layout
-from penstock_client.rows.sources.layout import DELIMITERS, ENCODINGS, Layout
+from penstock_client.rows.sources.layout import DELIMITERS, ENCODINGS, PLAIN, Layout
 from penstock_client.rows.sources.source import (
     Batch,
     FileSource,
@@ -60,6 +60,11 @@ class DelimitedText(FileSource):
             "Save it as UTF-8 (in a spreadsheet: CSV UTF-8), or say under [source] in "
             'recoding.toml what it is, such as encoding = "windows-1252"'
         )
+        if encoding != PLAIN.encoding:  # said, or guessed since it is no UTF-8 either
+            remedy = (
+                "Save it as UTF-8 (in a spreadsheet: CSV UTF-8), or say its encoding under "
+                "[source] in recoding.toml; look whether it is text at all"
+            )
         return Problem("", f"not {encoding.upper()} text", line, remedy=remedy)
 
     def make_batches(self) -> Iterator[Batch]:

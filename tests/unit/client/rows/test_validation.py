@@ -21,6 +21,7 @@ from tests.support.sources import check, outside_values, read_text
 from penstock.base.errors import InvalidInput
 from penstock.schema import Column, Schema
 from penstock_client.rows.findings import Finding
+from penstock_client.rows.sources.layout import Layout
 from penstock_client.rows.validation import MIN_PERSONS, require_clean
 
 N = 60
@@ -220,7 +221,7 @@ def test_a_person_with_two_rows_stops_where_one_is_declared():
     finding = only(*people(1, ["p0", "p0", *[f"p{i}" for i in range(2, N)]]))
     assert finding.fatal
     assert finding.lines == (3,)
-    assert "max_rows_per_person" in finding.remedy
+    assert "raise max_rows_per_person" in finding.remedy
     assert "p0" not in str(finding)
 
 
@@ -236,6 +237,7 @@ def test_rows_beyond_the_limit_are_said_and_do_not_stop():
 def test_a_row_without_a_person_stops():
     finding = only(*people(3, ["", *[f"p{i}" for i in range(1, N)]]))
     assert finding.fatal
+    assert "Give it one" in finding.remedy
     assert finding.lines == (2,)
 
 
@@ -457,6 +459,15 @@ def test_two_parquet_columns_of_one_name_are_refused(tmp_path):
         read_text(tmp_path / "a.parquet")
 
 
+def test_what_is_not_of_the_encoding_that_is_named_is_not_advised_the_same_one(tmp_path):
+    path = write(tmp_path / "a.csv", b"x,y\n\x81\x8d,\xff\n")
+    for encoding, advised in (("utf-8", True), ("windows-1252", False)):
+        with pytest.raises(InvalidInput, match=f"not {encoding.upper()} text") as error:
+            read_text(path, Layout(encoding=encoding))
+        assert ('encoding = "windows-1252"' in str(error.value)) is advised
+        assert ("whether it is text at all" in str(error.value)) is not advised
+
+
 # -- the end of follow-up ----------------------------------------------------------------------
 
 
@@ -473,6 +484,46 @@ def test_events_after_the_follow_up_are_event_free_at_its_end():
     said = [str(f) for f in checked.findings]
     assert any(f"{N // 5} events after the follow-up" in text for text in said)
     assert not checked.fatal
+
+
+def test_times_below_0_are_told_apart_from_those_beyond_the_follow_up():
+    time = Column("time", "duration", upper=5, event="died")
+    schema = Schema((time, Column("died", "event")))
+    cells = {"time": ["-5", "9", "-200", *["1"] * (N - 3)], "died": ["0"] * N}
+    frame = pd.DataFrame(cells, index=pd.RangeIndex(2, N + 2, name="line"), dtype=object)
+    below, beyond = check(frame, schema).findings
+    assert (below.lines, below.message) == ((2, 4), "2 values below 0; they are clamped to 0")
+    assert "Correct them" in below.remedy
+    assert (beyond.lines, beyond.count) == ((3,), 1)
+    assert "1 value beyond the follow-up, 5" in beyond.message
+    assert "Nothing is wrong" in beyond.remedy
+    assert "Correct" not in beyond.remedy
+    (nobody,) = check(frame.assign(time="-1"), schema).findings
+    assert nobody.fatal
+    assert f"{N} are below 0 and 0 beyond the follow-up, 5" in nobody.message
+
+
+@pytest.mark.parametrize(("cells", "most"), [(N // 2, False), (N // 2 + 1, True)])
+def test_a_column_of_mostly_text_is_to_be_written_in_numbers(cells, most):
+    remedy = only(spoilt("age", *["35 yrs"] * cells)).remedy
+    assert ("without a unit" in remedy) is most
+    assert ("declare the text in `missing`" in remedy) is not most
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels", "only_case"),
+    [
+        (["Male", "FEMALE"], ("male", "female"), True),
+        (["Male", "m"], ("male", "female"), False),
+        (["MALE"], ("male", "Male", "female"), False),  # `ignore_case` would be refused
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_levels_but_for_capital_letters_are_told_how_to_be_read(cells, levels, only_case, known):
+    schema = Schema((Column("sex.1", "categorical", levels=levels),))
+    frame = pd.DataFrame({"sex.1": [*cells, "female" if known else ""] * N}, dtype=object)
+    (remedy,) = [f.remedy for f in check(frame, schema).findings if "outside" in f.message]
+    assert ('ignore_case = true under [columns."sex.1"] in recoding.toml' in remedy) is only_case
 
 
 def test_events_after_the_follow_up_are_counted_once_a_person():

@@ -9,7 +9,7 @@ from penstock.base.errors import (
     InvalidInput,
     SignatureError,
 )
-from penstock_server.install.enrolment import read_join
+from penstock_server.install.enrolment import INVITE, read_join
 
 
 def test_a_join_record_is_read(world):
@@ -38,3 +38,12 @@ def test_a_join_record_is_read(world):
 def test_a_join_record_that_is_none_is_refused(world, field_, value, error):
     with pytest.raises(error):
         read_join(world.gates["a"].join(**{field_: value}))
+
+
+def test_what_else_is_handed_over_is_told_from_a_join_record(world):
+    join = world.gates["a"].join()
+    del join["persons"]
+    with pytest.raises(CoordinatorError, match=r"got no persons.*give the join.json"):
+        read_join(join)
+    with pytest.raises(CoordinatorError, match=r"an invite.*steward runs `penstock site join`"):
+        read_join(join | {"format": INVITE})
