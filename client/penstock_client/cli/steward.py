@@ -39,7 +39,12 @@ RequestId = Annotated[str, typer.Argument(help="The request id, or its beginning
 
 @friendly
 def requests(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
-    """Every request: who asks what, at what price, and where it stands."""
+    """Every request that was taken: who asks what, at what price, and where it stands.
+
+    What is refused as it comes, for its signer, its dictionary, the policy or
+    a budget without room, is neither charged nor kept, and not in `site ledger
+    decisions` either: whoever asked is told why.
+    """
     paths, _ = open_site(directory)
     rows = call_document(paths, "Requests")["requests"]
     if as_json:
@@ -125,6 +130,11 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """What a request would release and cost, by every account, before and after.
+
+    Each ε is of what its line says, and no two of them add up: what adds up over
+    studies is the share of the data set's life. The ε of all releases so far is
+    the bound that guards the total, at the total's δ: as long as little is spent
+    it is far above what was asked for.
 
     With --forecast also what the budget would buy at this site: the standard
     errors that are expected from sampling and from privacy. It is made from
@@ -354,7 +364,7 @@ _CHOOSING = (
 )
 """Whether w may follow from what was seen: not under a finite ε; under empirical."""
 
-_SHARE = "takes of the data set's life"
+_SHARE = "takes of the data set's life, its total ε"
 _PREVIEW = {
     "study": "study",
     "title": "title",
@@ -376,7 +386,7 @@ _PREVIEW = {
     "rounds": "in so many rounds",
     "seconds": "which take so many seconds, at least",
     "epsilon": "ε asked",
-    "delta": "δ asked",
+    "delta": "δ asked, of this study's ε",
     "half": "it is a half of a study",
     "other_half": "whose other half is",
     "whole_epsilon": "ε of both, which are charged at once",
@@ -386,11 +396,11 @@ _PREVIEW = {
     "epsilon_replace_one": "ε if one person is replaced",
     "lineage": "data set",
     "total_epsilon": "its total ε",
-    "spent_before": "spent before, at the ledger's order",
-    "spent_after": "spent after, at the ledger's order",
-    "spent_after_replace_one": "spent after, replace-one, by PLD",
-    "left_before": "one more study may cost, now",
-    "left_after": "one more study may cost, after",
+    "spent_before": "ε of all releases before, by the bound for life",
+    "spent_after": "ε of all with this one, by that bound; no sum",
+    "spent_after_replace_one": "the same if one person is replaced, by PLD",
+    "left_before": "ε that one more study may cost, now",
+    "left_after": "ε that one more study may cost, after this one",
     "refusal": "would be refused",
     "warning": "WARNING",
     "note": "note",
