@@ -992,7 +992,7 @@ def test_from_a_question_to_a_report(federation):
     assert re.search(r"sites have until \d{4}-\d\d-\d\d \d\d:\d\d UTC", waiting)
     preview = run("site", "preview", requests["a"][:12], "-d", "a").out
     assert re.search(r"ε asked +2\b", preview)
-    assert re.search(r"ε of all with this one, by that bound; no sum +[0-9.]+\b", preview)
+    assert re.search(r"ε of all with this one; no sum +[0-9.]+\b", preview)
     assert "effect: ols score ~ sbp + age + sex" in preview
     assert re.search(r"read by +the account that hands it in, bob", preview)
     cost = run.json("site", "preview", requests["a"], "-d", "a")

@@ -364,7 +364,7 @@ _CHOOSING = (
 )
 """Whether w may follow from what was seen: not under a finite ε; under empirical."""
 
-_SHARE = "takes of the data set's life, its total ε"
+_SHARE = "takes of the data set's life"
 _PREVIEW = {
     "study": "study",
     "title": "title",
@@ -386,7 +386,7 @@ _PREVIEW = {
     "rounds": "in so many rounds",
     "seconds": "which take so many seconds, at least",
     "epsilon": "ε asked",
-    "delta": "δ asked, of this study's ε",
+    "delta": "δ asked",
     "half": "it is a half of a study",
     "other_half": "whose other half is",
     "whole_epsilon": "ε of both, which are charged at once",
@@ -396,11 +396,11 @@ _PREVIEW = {
     "epsilon_replace_one": "ε if one person is replaced",
     "lineage": "data set",
     "total_epsilon": "its total ε",
-    "spent_before": "ε of all releases before, by the bound for life",
-    "spent_after": "ε of all with this one, by that bound; no sum",
-    "spent_after_replace_one": "the same if one person is replaced, by PLD",
-    "left_before": "ε that one more study may cost, now",
-    "left_after": "ε that one more study may cost, after this one",
+    "spent_before": "ε of all before, by life's bound",
+    "spent_after": "ε of all with this one; no sum",
+    "spent_after_replace_one": "the same, replace-one, by PLD",
+    "left_before": "ε one more study may cost, now",
+    "left_after": "ε one more study may cost, after",
     "refusal": "would be refused",
     "warning": "WARNING",
     "note": "note",
