@@ -12,7 +12,7 @@ from penstock.analyst.pulled import analyse as ask
 from penstock.base.checks import shown
 from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
-from penstock.cli.console import done, emit_json, friendly, number, say, table
+from penstock.cli.console import done, emit_json, escape, friendly, number, out, say, table
 from penstock.cli.study import Where
 from penstock.cli.study_reading import AsJson
 from penstock.enquiry.reply import plot_answer
@@ -75,8 +75,11 @@ def analyse(
 
 
 def _show(told: Json) -> None:
+    out.print(escape(told["question"]), style="bold")
     say(told["sentence"])
-    rows = [_tell_row(site["site"], site) for site in told["sites"]]
+    # Of one release of all sites the answer is the only row.
+    apart = not (told["joint"] and told["random"])
+    rows = [_tell_row(site["site"], site) for site in told["sites"] if apart]
     if told["random"] is not None:
         lost = ": no answer" if told["mark"] == Mark.UNSUPPORTED else ""
         rows.append(_tell_row(f"all ({told['random']['method']}){lost}", told["random"]))

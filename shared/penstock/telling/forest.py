@@ -16,6 +16,8 @@ from penstock.telling.scales import LINKS, LOG, Link
 
 SMALL = 6.2
 """About the width of a small letter, in drawing units."""
+WIDE = 7.4
+"""About the width of a letter of the rows, in drawing units."""
 REASON_LINE = 15.0
 """Between the lines of a reason, in drawing units."""
 
@@ -344,6 +346,8 @@ def _site(
     # Colour and weight alone would not tell a flagged site from the others.
     suffix = " (flagged)" if row.flagged else ""
     label = _cut(row.label, g.label_chars - len(suffix)) + suffix
+    numbers = f"{scale.text(row.estimate)} ({scale.interval_text(row.low, row.high)})"
+    yield from _clear(text_y, label, numbers if row.problem is None else "", g)
     yield Label(
         0,
         text_y,
@@ -365,7 +369,6 @@ def _site(
         yield Label(g.note_x, text_y, row.note, "muted", "end")
         if plot.weighed:
             yield Label(g.weight_x, text_y, f"{100 * row.weight:.1f}%", "muted", "end")
-    numbers = f"{scale.text(row.estimate)} ({scale.interval_text(row.low, row.high)})"
     yield Label(g.number_x, text_y, numbers, "flagged" if row.flagged else "text", "end")
     prefix = "flag-" if row.flagged else ""
     x1, x2 = _x(row.low, scale, g), _x(row.high, scale, g)
@@ -383,8 +386,9 @@ def _site(
 def _summary(s: ForestSummary, scale: Scale, g: _Geometry, y: float) -> Iterator[Mark]:
     text_y, mark_y = y + g.text_dy, y + g.mark_dy - (g.site - g.row)
     style = "random" if s.leads else "fixed"
-    yield Label(0, text_y, s.label, "strong" if s.leads else "muted")
     numbers = f"{scale.text(s.estimate)} ({scale.interval_text(s.low, s.high)})"
+    yield from _clear(text_y, s.label, numbers, g)
+    yield Label(0, text_y, s.label, "strong" if s.leads else "muted")
     yield Label(g.number_x, text_y, numbers, "random-text" if s.leads else "muted", "end")
     if not s.drawn:
         return
@@ -402,8 +406,10 @@ def _prediction(
 ) -> Iterator[Mark]:
     low, high = interval
     text_y, mark_y = y + g.text_dy, y + g.mark_dy - (g.site - g.row)
-    yield Label(0, text_y, f"{percent} prediction interval", "muted")
-    yield Label(g.number_x, text_y, f"({scale.interval_text(low, high)})", "muted", "end")
+    label, numbers = f"{percent} prediction interval", f"({scale.interval_text(low, high)})"
+    yield from _clear(text_y, label, numbers, g)
+    yield Label(0, text_y, label, "muted")
+    yield Label(g.number_x, text_y, numbers, "muted", "end")
     x1, x2 = _x(low, scale, g), _x(high, scale, g)
     yield _box((x1 + x2) / 2, mark_y, (x2 - x1) / 2, 3.5, "prediction")
     for value, x, way in ((low, x1, -1), (high, x2, 1)):
@@ -429,9 +435,16 @@ def _axis(plot: ForestPlot, scale: Scale, g: _Geometry, y: float) -> Iterator[Ma
         yield Label(g.right, below, f"{plot.sides[1]} →", "small", "end")
 
 
-def _blank(x: float, baseline: float, lines: Sequence[str]) -> Polygon:
-    """Paper behind small text, so that no vertical line goes through it."""
-    width, height = SMALL * max(map(len, lines), default=0), REASON_LINE * len(lines)
+def _clear(baseline: float, label: str, numbers: str, g: _Geometry) -> Iterator[Polygon]:
+    """Paper behind what stands over the axis, as on phones a row's label and numbers do."""
+    if g.note_x is None:
+        yield _blank(0, baseline, [label], WIDE)
+        yield _blank(g.number_x - WIDE * len(numbers), baseline, [numbers], WIDE)
+
+
+def _blank(x: float, baseline: float, lines: Sequence[str], letter: float = SMALL) -> Polygon:
+    """Paper behind text, small unless said otherwise, so that no vertical line goes through it."""
+    width, height = letter * max(map(len, lines), default=0), REASON_LINE * len(lines)
     top = baseline - 0.75 * REASON_LINE
     return _box(x + width / 2, top + height / 2, width / 2, height / 2, "blank")
 

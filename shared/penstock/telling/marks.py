@@ -62,7 +62,8 @@ _DOUBTED = {
     Mark.HELD: "",
     Mark.ATTENUATED: " The estimate may be off by more than its interval says, to either side.",
     Mark.UNSUPPORTED: " Hardly more than half of such intervals hold the truth. Ask for a spline "
-    "of the column, or give it narrower bounds where values beyond make no sense.",
+    "of a number, or give it narrower bounds where values beyond make no sense; merge a rare level "
+    "with another one.",
 }
 
 

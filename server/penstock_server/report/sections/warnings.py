@@ -187,8 +187,8 @@ _MARKED = {
 _DOUBTED = {
     Mark.UNSUPPORTED: "Hangs on few persons: {}. Half or more of what rows tell of it is of a few "
     "who lie far out. Privacy hides just these, and the answer is off by more than its interval "
-    "says about as often as not: the number is no answer. Ask for a spline of the column, or give "
-    "it narrower bounds where values beyond make no sense.",
+    "says about as often as not: the number is no answer. Ask for a spline of a number, or give "
+    "it narrower bounds where values beyond make no sense; merge a rare level with another one.",
     Mark.ATTENUATED: "Hangs on few persons in part, or is adjusted for a column that does: {}. The "
     "answer may be off by more than its interval says.",
 }
