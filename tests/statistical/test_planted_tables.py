@@ -31,6 +31,8 @@ N, RUNS, INTERACTION, WARD = 600, 8, "time ~ sbp:smoker", "time ~ ward[s]"
 ASKED = Structured(copies=1, refits=0, planted=RUNS, effects=(INTERACTION, WARD))
 PRODUCT = Estimand("product", "cox", "time", "sbp:smoker", per=10.0, adjust=("age",))
 OLDER = Estimand("older", "cox", "time", "sbp", per=10.0, where="age >= 50")
+TIME_RATIO = Estimand("ratio", "weibull", "time", "sbp", per=10.0, adjust=HAZARD.adjust)
+OTHER_RATIO = Estimand("other", "weibull", "time", "age", per=10.0, adjust=("sbp",))
 
 
 def asked(*estimands: Estimand) -> Study:
@@ -67,6 +69,14 @@ def test_a_declared_effect_comes_back() -> None:
     assert abs(slope.slope - 1) < 0.2
     assert slope.slope_error < 0.15
     assert slope.mark is Mark.HELD
+
+
+def test_so_does_a_time_ratio_of_what_was_planted_and_of_another_column_nothing_is_said() -> None:
+    """It moves with the hazard's coefficient; by itself it has none to plant."""
+    slope = held(HAZARD, TIME_RATIO, OTHER_RATIO).estimands["ratio"]
+    assert abs(slope.slope - 1) < 0.2
+    assert slope.mark is Mark.HELD
+    assert "other" not in held(HAZARD, TIME_RATIO, OTHER_RATIO).estimands
 
 
 def test_an_interaction_does_not() -> None:
