@@ -424,6 +424,7 @@ def test_the_command_says_what_to_do_about_a_strangers_key(hub, tmp_path, monkey
         "study", "submit", tmp_path / "s.toml", "-k", key, "--no-estimands", code=12
     )
     assert "signed with a key that is not bound to your account" in said
-    assert "token key add bob" in said
+    assert "send the .pub file of this one" in said
+    assert "token key add bob KEY.pub" in said
     with penstock.Client() as client, pytest.raises(NotAllowed):
         client.submit(replace(STUDY, name="commanded"), STRANGER, no_estimands=True)

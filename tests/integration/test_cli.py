@@ -633,6 +633,16 @@ def test_a_mistake_in_a_study_is_named_with_its_line(study, old, new, words):
     assert said.err.startswith(f"error: {study}: ")
 
 
+def test_columns_are_held_to_a_sites_own(study):
+    """As its gate holds them, where its join.json is given."""
+    join = study.parent / "a" / "join.json"
+    penstock("study", "check", study, "--join", join)
+    replace(study, "upper = 100", "upper = 101")
+    penstock("study", "check", study)
+    said = penstock("study", "check", study, "--join", join, code=2)
+    assert "a: columns.age.upper: lies outside the bounds of the site's dictionary" in said.err
+
+
 def test_a_product_in_strata_of_a_subgroup_is_read_back(study):
     replace(study, 'term = "sbp"', 'term = "sbp:age"\nwhere = "age >= 50"')
     said = penstock("study", "check", study).out
@@ -742,9 +752,13 @@ def test_what_is_no_private_key_does_not_sign(study, analyst, name):
 
 
 def test_files_that_are_not_there_are_named(study, analyst):
-    assert "No such file or directory" in submit(study, study.parent / "no.key", code=1).err
-    said = penstock("study", "check", study.parent / "no.toml", code=1)
-    assert f"No such file or directory: {study.parent / 'no.toml'}" in said.err
+    said = submit(study, study.parent / "no.key", code=2)
+    assert "cannot be read: No such file or directory. Make a key by" in said.err
+    said = penstock("study", "check", study.parent / "no.toml", code=2)
+    assert str(study.parent / "no.toml") in said.err
+    assert "cannot be read: No such file or directory. Draft one" in said.err
+    said = penstock("study", "check", study, "--join", study.parent / "no.json", code=2)
+    assert "cannot be read: No such file or directory. Give a site's join.json" in said.err
 
 
 def test_no_such_coordinator(study, analyst):
@@ -776,6 +790,28 @@ def test_submitting_twice_changes_nothing(study, analyst):
     first = json.loads(submit(study, analyst).out)
     assert json.loads(submit(study, analyst).out) == first
     assert len(json.loads(penstock("study", "list", "--json", "-c", study.parent / "co").out)) == 1
+
+
+def test_another_study_of_the_same_name_is_named(study, analyst):
+    """Its name alone would say neither of them from then on."""
+    first = submit(study, analyst)
+    assert "!" not in first.err
+    replace(study, "epsilon = 1", "epsilon = 2")
+    said = submit(study, analyst)
+    older = json.loads(first.out)["study"][:12]
+    assert f"s1 is already the name of study {older} (open)" in said.err
+    assert json.loads(said.out)["study"][:12] not in said.err
+
+
+def test_a_cancelled_study_stays_so(study, analyst):
+    where = ("-c", study.parent / "co")
+    submit(study, analyst)
+    assert "is cancelled" in penstock("study", "cancel", "s1", "-k", analyst, *where).out
+    assert "was cancelled already" in penstock("study", "cancel", "s1", "-k", analyst, *where).out
+    said = submit(study, analyst).err
+    assert "(cancelled) was handed in before, and stays so: raise `release`" in said
+    replace(study, "release = 1", "release = 2")
+    assert "stays so" not in submit(study, analyst).err
 
 
 def test_only_its_signer_cancels_a_study(study, analyst):
@@ -832,7 +868,7 @@ def test_the_version():
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
 )
 def test_colours_degrade(tmp_path, env, colour):
-    said = spawn("study", "check", tmp_path / "no.toml", env=env, code=1)
+    said = spawn("study", "check", tmp_path / "no.toml", env=env, code=2)
     assert ("\x1b[1;31m" in said.err or "\x1b[31m" in said.err) is colour
     assert "No such file" in said.err
 

@@ -76,8 +76,8 @@ def test_a_bad_file_checked_as_json_printed_none(home):
     assert lines[where["privacy.epsilon"] - 1].startswith("epsilon = -1")
     assert "estimands[1].outcome" in where
     assert said.err.startswith("error:")  # people read it there, as before
-    missing = penstock("study", "check", "--json", home / "no.toml", code=1)
-    assert "No such file" in json.loads(missing.out)["error"]["message"]
+    missing = penstock("study", "check", "--json", home / "no.toml", code=2)
+    assert "No such file" in json.loads(missing.out)["error"]["problems"][0]["message"]
 
 
 def test_a_file_that_is_no_sites_own_is_told_from_one(home):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from penstock import __version__
 from penstock.aggregation.exchanges import fits_wire
-from penstock.base.errors import InvalidInput, PrivacyError, Problem, Refused
+from penstock.base.errors import InvalidInput, PenstockError, PrivacyError, Problem, Refused
 from penstock.mechanisms.joint.consortium import LOCAL
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.labelled import has_labels
@@ -114,10 +114,20 @@ def plan_digest(study: Study, persons: int, software: str = __version__) -> str:
     return digest({**parts, "persons": persons, "software": software})
 
 
-def refuse(code: Code, detail: str = "") -> Refused:
-    """A refusal in the words of :data:`penstock.wire.messages.CODES`."""
-    meaning, remedy = explain(code)
-    return Refused(code, f"{meaning}: {detail}" if detail else meaning, remedy=remedy)
+def refuse(code: Code, detail: str = "", remedy: str | None = None) -> Refused:
+    """A refusal in the words of :data:`penstock.wire.messages.CODES`.
+
+    Args:
+        remedy: what to do, where more is known than the code says.
+    """
+    meaning, usual = explain(code)
+    message = f"{meaning}: {detail}" if detail else meaning
+    return Refused(code, message, remedy=remedy or usual)
+
+
+def _refuse_error(code: Code, error: PenstockError) -> Refused:
+    """A refusal in an error's words; it says once what to do."""
+    return refuse(code, str(error).removesuffix(f": {error.remedy}"), error.remedy)
 
 
 def identify(signed: SignedStudy, facts: SiteFacts) -> str:
@@ -210,7 +220,7 @@ def _require_plans(
         if study.aggregation.halved and halved:
             other = plan_other(study, planned, persons, facts.mechanisms)
     except (PrivacyError, InvalidInput) as error:
-        raise refuse("plan", str(error)) from error
+        raise _refuse_error("plan", error) from error
     plans = [(planned, study)] + ([] if other is None else [(other, find_other(study))])
     for found, asked in plans:
         if not found.events:
@@ -368,6 +378,6 @@ def _require_room(
             policy=facts.policy,
         )
     except AllowanceExceeded as error:
-        raise refuse(error.reason, str(error)) from error
+        raise _refuse_error(error.reason, error) from error
     except PrivacyError as error:
-        raise refuse("budget", str(error)) from error
+        raise _refuse_error("budget", error) from error

@@ -88,7 +88,7 @@ def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) 
         ),
         **_describe_promise(study, facts),
         "columns": [c.name for c in study.schema.columns],
-        "estimands": [f"{e.name}: {e.model} {e.formula}" for e in study.estimands],
+        "estimands": [f"{e.name}: {e.question}" for e in study.estimands],
         "settings": [
             f"{key} = {value}"
             for key, value in settings_to_dict(study.mechanism).items()

@@ -169,8 +169,8 @@ class Tokens:
                 "this is signed with a key that is not bound to your account",
                 value=fingerprint(key),
                 bound=f"{account}: {', '.join(map(fingerprint, own)) or 'no key yet'}",
-                remedy="sign with your own key, or send your .pub file to who runs the coordinator:"
-                f" `penstock server token key add {account} analyst.pub`",
+                remedy="sign with a key that is, or send the .pub file of this one to who runs the "
+                f"coordinator: `penstock server token key add {account} KEY.pub`",
             )
 
     def check_readers(self, names: Sequence[str]) -> None:

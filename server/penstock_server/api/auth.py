@@ -50,7 +50,10 @@ def require_person(request: Request) -> Token:
         wait = cast(Strangers, request.app.state.strangers).count_wrong(
             find_origin(request), account
         )
-    remedy = "run `penstock login`, or ask who runs the coordinator for a new token"
+    remedy = (
+        "ask who runs the coordinator for one (`penstock server token add NAME`), and enter it at "
+        "the prompt of `penstock login`"
+    )
     if wait > 0:
         error = NotAllowed(
             "no valid token, and too many that are none came from this address", remedy=remedy

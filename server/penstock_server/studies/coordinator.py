@@ -425,11 +425,14 @@ def _explain_lateness(pooling: Pooling | None) -> str:
 
 def _describe_part(part: SiteRow) -> Json:
     meaning, remedy = explain_part(part.state, part.code)
+    detail = part.detail.removesuffix(f": {remedy}")
+    if part.state is SiteState.REFUSED and part.detail and detail == part.detail:
+        remedy = ""  # a gate's own words end with what to do
     return {
         "site": part.site,
         "state": str(part.state),
         "code": part.code,
-        "meaning": part.detail or meaning,
+        "meaning": detail or meaning,
         "remedy": remedy,
         "step": part.step,
         "steps": part.steps,

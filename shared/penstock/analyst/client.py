@@ -23,6 +23,7 @@ from penstock.analyst.pulled import analyse
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError, InvalidInput, JobFailed, Problem
+from penstock.base.files import reading_named
 from penstock.study.study import Study, require_estimands
 from penstock.study.toml import parse_study, read_file
 from penstock.wire.messages import COPIES, Copies, StudyState
@@ -340,8 +341,10 @@ def _check_copies(copies: Copies) -> Copies:
 
 
 def _read_study(path: Path) -> Study:
+    with reading_named(path, "Give a study's TOML file"):
+        text = read_file(path)
     try:
-        return parse_study(read_file(path))
+        return parse_study(text)
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 

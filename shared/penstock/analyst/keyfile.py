@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from penstock.base.errors import PenstockError, SignatureError
+from penstock.base.files import reading_named
 
 PRIVATE = b"PRIVATE KEY"
 
@@ -14,9 +15,11 @@ def read_private(path: Path) -> bytes:
     """A private key's bytes, refusing one that others can read.
 
     Raises:
-        PenstockError: readable by others; SignatureError: not a private key.
+        InvalidInput: not there; PenstockError: readable by others; SignatureError: not a private
+            key.
     """
-    data, mode = path.read_bytes(), path.stat().st_mode & 0o777
+    with reading_named(path, "Make a key by `penstock key new`, or correct the path"):
+        data, mode = path.read_bytes(), path.stat().st_mode & 0o777
     if PRIVATE not in data:
         raise SignatureError(
             "not a private key", value=path, remedy="use the .key file, not the .pub file"

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from penstock.base.documents import JsonView
 from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
-from penstock.base.files import write_atomic
+from penstock.base.files import reading_named, write_atomic
 
 FORMAT = "penstock-logins/1"
 TOKEN = re.compile(r"pst_[A-Za-z0-9_-]{20,200}")
@@ -171,17 +171,16 @@ def read_ca(path: Path) -> str:
     Raises:
         InvalidInput: it cannot be read, or holds no certificate, or a private key.
     """
+    remedy = "Give the ca.crt that you got from who runs the coordinator"
     try:
-        text = path.read_text(encoding="ascii")
-    except OSError as error:
-        raise InvalidInput(str(path), [Problem("", f"cannot be read: {error.strerror}")]) from None
+        with reading_named(path, remedy):
+            text = path.read_text(encoding="ascii")
     except UnicodeDecodeError:
         text = ""
     if "PRIVATE KEY" in text:
-        remedy = "Give ca.crt; a private key is never needed here"
-        raise InvalidInput(str(path), [Problem("", "holds a private key", remedy=remedy)])
+        instead = "Give ca.crt; a private key is never needed here"
+        raise InvalidInput(str(path), [Problem("", "holds a private key", remedy=instead)])
     if "BEGIN CERTIFICATE" not in text:
-        remedy = "Give the ca.crt that you got from who runs the coordinator"
         raise InvalidInput(str(path), [Problem("", "no certificate in PEM", remedy=remedy)])
     return text
 

@@ -7,8 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.base.documents import Json
+from penstock.base.errors import CoordinatorError
 from penstock.enquiry.holdings import read_holdings
 from penstock.enquiry.reply import answer_questions
+
+UNKNOWN = "no such study"
+"""What a coordinator says of a study that it has not."""
 
 
 def analyse(
@@ -28,6 +32,7 @@ def analyse(
 
     Raises:
         InvalidInput: no question, or nothing that can be asked.
+        CoordinatorError: no such folder, and no such study.
     """
 
     def ask(folder: Path) -> list[Json]:
@@ -37,5 +42,14 @@ def analyse(
     if (Path(study) / "study.json").exists():
         return ask(Path(study))
     with tempfile.TemporaryDirectory() as made:
-        pull(str(study), Path(made))
+        try:
+            pull(str(study), Path(made))
+        except CoordinatorError as error:
+            if error.message != UNKNOWN:
+                raise
+            raise CoordinatorError(
+                "neither a folder with a study.json nor a study",
+                value=study,
+                remedy="give a folder that `penstock pull --refits` wrote, or a study's id or name",
+            ) from None
         return ask(Path(made))

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from penstock.base.errors import InvalidInput, Problem
+
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600, *, new: bool = False) -> None:
     """Write beside, sync, and rename: a reader sees the old file or the new one, never half.
@@ -35,6 +37,20 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600, *, new: bool = Fals
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
     sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def reading_named(path: Path, remedy: str) -> Iterator[None]:
+    """Around the reading of a file that a person named.
+
+    Raises:
+        InvalidInput: it is not there, or cannot be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        problem = Problem("", f"cannot be read: {error.strerror}", remedy=remedy)
+        raise InvalidInput(str(path), [problem]) from None
 
 
 @contextlib.contextmanager

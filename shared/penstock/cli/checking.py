@@ -73,12 +73,7 @@ def check(
     others = f", {', '.join(found.readers)}" if found.readers else ""
     say(f"  may be read by you{others} and the coordinator's admins")
     for e in found.estimands:
-        if not (e.regression.contrasts or e.regression.per_time):
-            where = f" where {e.where}" if e.where else ""
-            of = ":".join(dict.fromkeys((e.outcome, *e.target.columns)))
-            say(f"  {e.name}: {e.model} of {of}{e.when}{where}")
-            continue
-        say(f"  {e.name}: {e.model} {e.formula}, per {e.per:g}")
+        say(f"  {e.name}: {e.question}")
     if found.estimands:
         say(f"  what each answer will be worth: `penstock study plan {path}`")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +12,7 @@ from penstock.analyst.consequences import describe_together
 from penstock.base.errors import PenstockError
 from penstock.cli.console import err, number, say, table
 from penstock.forecast import RUNS
+from penstock.questions.estimands import Estimand
 from penstock.study.study import Study
 
 if TYPE_CHECKING:  # what makes forecasts comes with scipy, for which no other command shall wait
@@ -66,6 +67,8 @@ def show_forecast(found: Forecast) -> None:
         f"from the study's planning values and {found.runs} runs on made-up cohorts at each size, "
         f"never from rows; what privacy adds is known to about {precision}"
     )
+    for scale, names in _list_scales(found.study.estimands).items():
+        say(f"on the scale of {scale}: {', '.join(names)}")
     if not found.study.planning.to_dict():
         say("the study declares no [planning]: bounds alone stand for what is expected of columns")
     unsaid = [e.name for e in found.study.estimands if not found.study.planning.effect(e.name)]
@@ -92,6 +95,18 @@ def _list_rows(found: Forecast, name: str) -> list[tuple[str, ...]]:
         persons = sum(at.persons for at in found.sites.values() if at.expected[name].estimated)
         rows.append(("", "pooled", str(persons), *_cells(found.pooled[name], effect)))
     return rows
+
+
+def _list_scales(estimands: Iterable[Estimand]) -> dict[str, list[str]]:
+    """Estimands whose standard errors are not those of the number that is told, by their scale."""
+    found: dict[str, list[str]] = {}
+    for estimand in estimands:
+        model = estimand.regression
+        words = {"log": "log", "logit": "logit of", "fisher": "Fisher's z of"}
+        if model.scale in words:
+            scale = f"{words[model.scale]} {model.measure.name}"
+            found.setdefault(scale, []).append(estimand.name)
+    return found
 
 
 def _cells(found: Expected, effect: float) -> tuple[str, ...]:

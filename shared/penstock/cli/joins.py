@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 from penstock.analyst import connect
-from penstock.base.checks import Checks
+from penstock.base.checks import Checks, within
 from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.files import reading_named
+from penstock.schema import Schema, compare
 from penstock.study.scope import GLOBAL, Scope, choose_tolerance
 from penstock.study.study import Study
 from penstock.wire.canonical import read_json
@@ -21,7 +23,7 @@ REMEDY = "Give a site's join.json, which `penstock site check` writes in the sit
 
 Joins = Annotated[
     list[Path] | None,
-    typer.Option("--join", help="A site's join.json, for its number of persons; repeat it."),
+    typer.Option("--join", help="A site's join.json, for its persons and columns; repeat it."),
 ]
 
 
@@ -31,12 +33,14 @@ class Join:
 
     Args:
         persons: its declared frame; key: its gate's, in hex; federation: empty where not said.
+        schema: of its dictionary; None where not said.
     """
 
     site: str
     persons: int
     key: str
     federation: str = ""
+    schema: Schema | None = None
 
 
 def read_joins(paths: Sequence[Path]) -> dict[str, Join]:
@@ -56,17 +60,18 @@ def read_joins(paths: Sequence[Path]) -> dict[str, Join]:
 
 
 def read_record(path: Path) -> Json:
-    """What a site's join.json says.
+    """A join.json as it was parsed.
 
     Raises:
-        InvalidInput: not such a file.
+        InvalidInput: it is not there, or no such file.
     """
+    with reading_named(path, REMEDY):
+        data = path.read_bytes()
     try:
-        return read_json(path.read_bytes(), what=str(path), limit=10_000_000)
+        return read_json(data, what=str(path), limit=10_000_000)
     except InvalidInput as error:
-        raise InvalidInput(
-            str(path), [replace(problem, remedy=REMEDY) for problem in error.problems]
-        ) from None
+        problems = [replace(problem, remedy=REMEDY) for problem in error.problems]
+        raise InvalidInput(str(path), problems) from None
 
 
 def fetch_joins(coordinator: str | None, federation: str) -> dict[str, Join]:
@@ -95,7 +100,12 @@ def _read_facts(record: JsonView, what: str, site: str) -> Join:
     if isinstance(persons, bool) or not isinstance(persons, int) or not persons >= 1:
         raise InvalidInput(what, [Problem("persons", "is missing", remedy=REMEDY)])
     key, federation = str(record.get("gate_key", "")), str(record.get("federation", ""))
-    return Join(site, persons, key, federation)
+    held = record.get("dictionary")
+    try:
+        schema = None if held is None else Schema.from_dict(held)
+    except InvalidInput as error:
+        raise InvalidInput(what, within("dictionary", error.problems)) from None
+    return Join(site, persons, key, federation, schema)
 
 
 def count_persons(joins: Mapping[str, Join]) -> dict[str, int]:
@@ -126,11 +136,15 @@ def gather(joins: Mapping[str, Join], sites: Sequence[str], federation: str, noi
 
 
 def compare_joins(study: Study, joins: Collection[Join]) -> list[Problem]:
-    """What a study of one release says of its sites that they do not say of themselves; each of
-    these sites would refuse it."""
+    """What these sites would refuse: columns that they do not have so, and of one release what
+    they do not say of themselves."""
     scope, check = study.aggregation, Checks("study")
+    for join in joins:
+        if join.schema is not None and join.site in study.sites:
+            found = compare(study.schema, join.schema)
+            check.problems += [replace(p, where=f"{join.site}: {p.where}") for p in found]
     if not scope.adds:
-        return []
+        return check.problems
     persons, keys = dict(scope.persons), dict(scope.keys)
     for join in joins:
         if join.site not in persons:

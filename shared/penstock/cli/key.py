@@ -11,6 +11,7 @@ import typer
 
 from penstock.analyst.keyfile import PRIVATE
 from penstock.base.errors import PenstockError, SignatureError
+from penstock.base.files import reading_named
 from penstock.cli.console import done, friendly, say
 from penstock.wire.signatures import (
     fingerprint,
@@ -69,18 +70,24 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 @friendly
 def show(path: Annotated[Path, typer.Argument(help="A .key or .pub file.")]) -> None:
     """Print a key's fingerprint, to be compared by voice."""
-    data = path.read_bytes()
+    data = _read_bytes(path)
     private = PRIVATE in data
     say(fingerprint(public_hex(private_from_pem(data)) if private else read_public(path)))
+
+
+def _read_bytes(path: Path) -> bytes:
+    with reading_named(path, "Give a .pub file, of `penstock key new`"):
+        return path.read_bytes()
 
 
 def read_public(path: Path) -> str:
     """A .pub file's key: 64 lower-case hex digits.
 
     Raises:
+        InvalidInput: not there.
         SignatureError: not one; what the file holds is not shown, it may be a private key.
     """
-    data = path.read_bytes()
+    data = _read_bytes(path)
     if PRIVATE in data:
         raise SignatureError(
             "this is a private key, which its owner must keep",

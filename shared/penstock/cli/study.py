@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -24,7 +24,7 @@ from penstock.analyst.latex_tables import write_latex
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.checks import Checks
 from penstock.base.documents import Json
-from penstock.base.errors import InvalidInput, JobFailed, Problem, Unreachable
+from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli import checking, drafting
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
@@ -94,7 +94,7 @@ def plan(
     Cohorts are made up from the study's planning values and the
     dictionary, the mechanism is run on them as a site would, and every estimand
     is estimated on the rows and on what would be released. The table has standard errors on the
-    scale of coefficients (log ratios, differences): of sampling alone, what
+    scale of coefficients (log ratios, differences; named below it): of sampling alone, what
     privacy adds, both together, how many times as wide that makes an interval,
     and the chance to see the planned effect. Where the noise is larger than
     the sampling error it says which ε or how many persons would do.
@@ -149,16 +149,34 @@ def submit(
     asked = connect(coordinator)
     asked.require_wire(found.wire)
     ids = [asked.submit(signed.to_bytes()) for signed in halves]
+    known: list[Json] = []
+    with suppress(PenstockError):  # it is handed in, whether or not others can be listed
+        known = asked.studies()
     if as_json:
         other = {"other": ids[1]} if len(ids) > 1 else {}
         emit_json({"study": ids[0], **other, "signer": halves[0].signer})
+        _warn_of_known(found.name, ids, known)
         return
     for study_id, signed in zip(ids, halves, strict=True):
         half = f", {describe_half(signed.study)}" if len(ids) > 1 else ""
         done(f"study {found.name}{half} is {study_id[:12]}")
+    _warn_of_known(found.name, ids, known)
     say(f"  signed by {fingerprint(halves[0].signer)}")
     for study_id in ids:
         say(f"  penstock study status {study_id[:12]}")
+
+
+def _warn_of_known(name: str, ids: Sequence[str], known: Sequence[Json]) -> None:
+    """What was handed in and has been cancelled stays so; other studies may have its name."""
+    for study in known:
+        told = f"{study['study'][:12]} ({study['state']})"
+        if study["study"] in ids and study["state"] == StudyState.CANCELLED:
+            text = f"{told} was handed in before, and stays so: raise `release` to ask again"
+        elif study["study"] not in ids and study["name"] == name:
+            text = f"{name} is already the name of study {told}: call either by its id"
+        else:
+            continue
+        err.print(f"  ! {text}", markup=False)
 
 
 @app.command("list")
@@ -325,7 +343,11 @@ def close_study(study: StudyName, key: KeyFile, coordinator: Where = None) -> No
 def cancel(study: StudyName, key: KeyFile, coordinator: Where = None) -> None:
     """End a study. What a site has reserved for a run in progress stays charged."""
     remote = connect(coordinator)
-    study_id = remote.status(study)["study"]
+    found = remote.status(study)
+    study_id = found["study"]
+    if found["state"] == StudyState.CANCELLED:
+        done(f"{study_id[:12]} was cancelled already")
+        return
     remote.cancel(sign_cancel(study_id, private_from_pem(read_private(key))).to_bytes())
     done(f"{study_id[:12]} is cancelled")
 

@@ -9,11 +9,11 @@ from typing import Annotated, TypeVar
 import typer
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.cli.joins import REMEDY
+from penstock.base.files import reading_named
+from penstock.cli.joins import REMEDY, read_record
 from penstock.schema import Schema
 from penstock.study.study import Study, require_estimands
 from penstock.study.toml import parse_dictionary, parse_study, read_file
-from penstock.wire.canonical import read_json
 
 T = TypeVar("T")
 
@@ -32,11 +32,12 @@ def read_schema(source: Path) -> Schema:
         InvalidInput: with every problem of the file.
     """
     if source.suffix == ".json":
-        record = read_json(source.read_bytes(), what=str(source), limit=10_000_000)
+        record = read_record(source)
         if not isinstance(record.get("dictionary"), dict):
             raise InvalidInput(str(source), [Problem("dictionary", "is missing", remedy=REMEDY)])
         return _parse_named(source, lambda: Schema.from_dict(record["dictionary"]))
-    text = read_file(source)
+    with reading_named(source, "Give a dictionary.toml, or a site's join.json"):
+        text = read_file(source)
     return _parse_named(source, lambda: parse_dictionary(text).schema)
 
 
@@ -46,7 +47,8 @@ def read_study(path: Path, no_estimands: bool) -> Study:
     Raises:
         InvalidInput: with every problem of the file; or there is no estimand.
     """
-    text = read_file(path)
+    with reading_named(path, "Draft one by `penstock study new`, or correct the path"):
+        text = read_file(path)
     found = _parse_named(path, lambda: parse_study(text))
     if not no_estimands:
         require_estimands(found, str(path), "give --no-estimands")

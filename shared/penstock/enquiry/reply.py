@@ -135,10 +135,8 @@ def _find_held(
     if declared is not None:
         own = (e["held"] for e in holdings.report["estimands"] if e["name"] == declared.name)
         return next(own, None)
-    if not asked.regression.contrasts:
-        return None
     if not asked.regression.compares:
-        return {"mark": str(Mark.UNRESOLVED), "text": UNPLANTED}
+        return None
     planted = {one["effect"]: one for one in holdings.report["effects"]}
     known: Json | None = planted.get(effect_of(asked).text)
     if known is not None:

@@ -43,17 +43,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.base.checks import NAME, nearest, shown
+from penstock.base.checks import NAME, nearest, shown, within
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.joint.consortium import SITE, ask_within
 from penstock.mechanisms.protocol import Following
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.estimands import Estimand
-from penstock.questions.grammar import Factor, Product, Spline, read_regressor
+from penstock.questions.grammar import Factor, Product, Regressor, Spline, read_regressor
 from penstock.questions.models import EVERY, MODELS
 from penstock.questions.occasions import Time, tell_time
 from penstock.questions.suitability import estimand_problems
-from penstock.schema import Column, Schema
+from penstock.schema import LEVEL_KINDS, Column, Schema
 from penstock.study.study import Study
 
 FORM = "outcome ~ column + column, mean(column), survival(time, 5), or an estimand's name"
@@ -113,10 +113,13 @@ _PREFIX = re.compile(r"\s*([a-z][a-z-]*)\s*:\s*(?=\S)")
 _FUNCTIONS = ("share", *_FORMS)
 _CALL = re.compile(rf"\s*({'|'.join(_FUNCTIONS)})\s*\((.*)\)\s*")
 _NO_FUNCTION = re.compile(r"\s*([\w.-]+)\s*\(.*\)\s*")
+_NAME_TERM = "Name a column whose coefficient is asked for"
+_WRITE_SHARE = "Write share(column > 140) or share(column == 'level')"
 _MOMENT = r"('[^']*'|[^\s()']+)"
 _TIMES = re.compile(rf"(.*\S)\s+at\s+{_MOMENT}(?:\s+until\s+{_MOMENT})?\s*")
 _SURV = re.compile(rf"\s*Surv\s*\(\s*({NAME.pattern})\s*(?:,\s*({NAME.pattern})\s*)?\)\s*")
 _LEVEL = re.compile(rf"\s*({NAME.pattern})\s*\[([^\[\]]{{1,64}})\]\s*")
+_UNITS = re.compile(r"\bI\s*\(")
 _SCALED = re.compile(rf"I\s*\(\s*({NAME.pattern})\s*/\s*([0-9.eE+-]+)\s*\)")
 _STRATA = re.compile(r"strata\s*\(([^()]*)\)")
 _OFFSET = re.compile(rf"offset\s*\(\s*log\s*\(\s*({NAME.pattern})\s*\)\s*\)")
@@ -246,11 +249,14 @@ def _read_formula(text: str, model: str, where: str, schema: Schema) -> tuple[Es
     model = model or _guess_model(outcome)
     along = EVERY.of(model).per_time
     if not (along or EVERY.of(model).compares):
-        raise _refused("model", model, f"Write {model}(column)")
+        raise _refused("model", model, _advise_form(model))
     strata: list[str] = []
     exposure, terms = "", list[str]()
     per: dict[str, float] = {}
     for part in _split_sum(right):
+        if not part:
+            remedy = "Name a column on either side of each '+'" if "+" in right else _NAME_TERM
+            raise _refused("formula", text.strip(), remedy)
         if (found := _STRATA.fullmatch(part)) is not None:
             strata += [name.strip() for name in found[1].split(",")]
         elif (found := _OFFSET.fullmatch(part)) is not None:
@@ -258,13 +264,16 @@ def _read_formula(text: str, model: str, where: str, schema: Schema) -> tuple[Es
         elif (found := _SCALED.fullmatch(part)) is not None:
             terms.append(found[1])
             per[found[1]] = _read_number(found[2])
+        elif _UNITS.search(part):
+            remedy = "I(column/number) is a term by itself; a product is of columns as they are"
+            raise _refused("term", part, remedy)
         elif "*" in part and "(" not in part:
             factors = [piece.strip() for piece in part.split("*")]
             terms += [*(f.partition("[")[0] for f in factors), ":".join(factors)]
         elif part != "1":
             terms.append(re.sub(r"^n?s\s*\(", "spline(", part))
     terms = list(dict.fromkeys(terms))
-    regressors = [read_regressor(term) for term in terms]
+    regressors = [_read_term(term) for term in terms]
     paired = {c for r in regressors if isinstance(r, Product) for c in r.columns}
     found_estimands: list[Estimand] = []
     for place, (term, regressor) in enumerate(zip(terms, regressors, strict=True)):
@@ -289,8 +298,23 @@ def _read_formula(text: str, model: str, where: str, schema: Schema) -> tuple[Es
                 )
             )
     if not found_estimands:
-        raise _refused("formula", text.strip(), "Name a column whose coefficient is asked for")
+        raise _refused("formula", text.strip(), _NAME_TERM)
     return tuple(found_estimands)
+
+
+def _read_term(text: str) -> Regressor:
+    try:
+        return read_regressor(text)
+    except InvalidInput as error:
+        raise InvalidInput("question", within("term", error.problems)) from None
+
+
+def _advise_form(model: str) -> str:
+    """How a model that has no formula is asked, if it is."""
+    written = {form.model or name: f"Write {name}({form.text})" for name, form in _FORMS.items()}
+    # Of an undeclared one nobody knows what tables miss: it would have no mark, and no allowance.
+    named = f"A {model} is asked by the name of an estimand that the study has declared"
+    return ({"share": _WRITE_SHARE} | written).get(model, named)
 
 
 def _read_outcome(left: str, schema: Schema) -> tuple[Column, str | None]:
@@ -367,7 +391,10 @@ def _read_call(text: str, where: str, study: Study) -> Estimand:
     if name == "share":
         shared = _SHARE.fullmatch(inside)
         if shared is None:
-            raise _refused("share", inside, "Write share(column > 140) or share(column == 'level')")
+            raise _refused("share", inside, _WRITE_SHARE)
+        if shared[2] != "==" and shared[3].startswith("="):
+            remedy = "Compare by > or < alone: of whole numbers >= 60 is > 59"
+            raise _refused("share", inside, remedy)
         column = find_column(shared[1], study.schema)
         if shared[2] == "==":
             given["outcome_level"] = shared[3].strip("'\"")
@@ -377,6 +404,9 @@ def _read_call(text: str, where: str, study: Study) -> Estimand:
     else:
         parts = [part.strip() for part in inside.split(",")]
         column = find_column(parts.pop(0), study.schema)
+        if name == "mean" and column.kind in LEVEL_KINDS and column.kind != "binary":
+            remedy = f"Write share({column.name} == '{column.levels[-1]}')"
+            raise _refused(name, inside, remedy)
         form = _FORMS[name]
         if len(parts) not in form.counts:
             raise _refused(name, inside, f"Write {name}({form.text})")

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from penstock.base.checks import Checks, shown
 from penstock.questions.grammar import Product, Regressor, Spline
-from penstock.questions.roles import find_role
+from penstock.questions.roles import find_role, refuse_level
 from penstock.schema import LEVEL_KINDS, Column
 
 MOST_CELLS = 64
@@ -92,9 +92,8 @@ def check_margins(
             continue
         sizes.append(len(column.levels))
         if level not in column.levels:
-            bound = f"one of {', '.join(column.levels)[:200]}"
             message = f"must say a level of {name!r}: that of the cell"
-            check.add(field, message, value=shown(level), bound=bound)
+            refuse_level(check, field, message, level, column.levels)
     if math.prod(sizes) > MOST_CELLS:
         bound, remedy = f"at most {MOST_CELLS}", "Join rare levels in the dictionary"
         check.add(

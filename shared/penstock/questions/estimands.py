@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from penstock.base.checks import Checks, shown, within
 from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput
+from penstock.questions.contingency import list_margins
 from penstock.questions.grammar import (
     Comparison,
     Factor,
@@ -118,7 +119,7 @@ class Estimand:
             check.keep(self, term=_written(check, "term", self.term))
         elif known is not None and not EVERY.of(known).contrasts:
             check.keep(self, term=self.outcome)
-        else:
+        elif known is not None:  # else nobody knows whether it needs one
             check.add("term", "is missing", remedy="Name the column whose coefficient is asked for")
         check.keep(
             self, per=check.number("per", self.per, "above 0, at most 1e12", above=0, most=1e12)
@@ -237,6 +238,38 @@ class Estimand:
         more = " with robust errors" if self.robust else ""
         more = f" with {self.competing} competing" if self.competing else more
         return f"{self.outcome}{of} ~ {' + '.join(parts)}{self.when}{more}{where}"
+
+    @property
+    def question(self) -> str:
+        """All that is asked, on one line, as an analyst and a steward read it.
+
+        Example:
+            >>> Estimand("middle", "quantile", "age", probability=0.5).question
+            'quantile 0.5 of age'
+            >>> Estimand("haem", "cox", "time", "kind", level="haem").question
+            'cox time ~ kind, level haem'
+        """
+        if self.regression.contrasts or self.regression.per_time:
+            unit = f"per {self.per:g}" if self.level is None else f"level {self.level}"
+            return f"{self.model} {self.formula}, {unit}"
+        many = "" if self.probability is None else f" {self.probability:g}"
+        beside = f" with {self.competing} competing" if self.competing else ""
+        where = f" where {self.where}" if self.where else ""
+        per = "" if self.per == 1 else f", per {self.per:g}"
+        return f"{self.model}{many} of {self._subject}{self.when}{beside}{where}{per}"
+
+    @property
+    def _subject(self) -> str:
+        """The columns of what compares nothing, with the levels or values that are asked for."""
+        model = self.regression
+        if isinstance(model, LongitudinalModel) and model.crossed:
+            return " and ".join(f"{column} = {level}" for column, level in list_margins(self))
+        of = " and ".join(dict.fromkeys((self.outcome, *self.target.columns)))
+        if self.level is not None:
+            return f"{of} from {self.level} to {self.outcome_level}"
+        if self.outcome_level is not None:
+            return f"{of} = {self.outcome_level}"
+        return of if self.threshold is None else f"{of} {self.direction} {self.threshold:g}"
 
     @property
     def robust(self) -> bool:

@@ -201,9 +201,7 @@ def _read_spline(given: str) -> Spline:
     found = _SPLINE.fullmatch(given)
     bound = f"spline(column, {LEAST_DF} to {MOST_DF}), or with {LEAST_KNOTS} to {MOST_KNOTS} knots"
     if found is None:
-        word = given.partition("(")[0].strip()
-        known = None if word == "spline" else "The one function of a column is spline"
-        raise _refused(given, bound, known)
+        raise _refused(given, bound, _advise_brackets(given))
     numbers = [part.strip() for part in found[2].split(",")[1:]]
     if not numbers or not all(_NUMBER.fullmatch(n) for n in numbers):
         raise _refused(given, bound, "Say how many degrees of freedom it has, or its knots")
@@ -239,9 +237,22 @@ def _advise(given: str, rest: str) -> str | None:
         return "A product is written with ':', and its main effects are added"
     if ":" in rest[1:]:
         return "A product is of two columns"
+    if ")" in given:
+        return "A bracket is not closed, or not opened"
     if not any(sign in given for sign in ":[]"):
         return f"A column's name is {NAME_BOUND}"
     return None
+
+
+def _advise_brackets(given: str) -> str | None:
+    if given.count("(") != given.count(")"):
+        return "A bracket is not closed, or not opened"
+    word = given.partition("(")[0].strip()
+    if word == "I":
+        return "Units are no part of a term: write the column, and per beside it"
+    if not word:
+        return "Terms stand without brackets around them"
+    return None if word == "spline" else "The one function of a column is spline"
 
 
 def _refused(given: str, bound: str, remedy: str | None) -> InvalidInput:

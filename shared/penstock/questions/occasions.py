@@ -12,7 +12,7 @@ from typing import Protocol
 from penstock.base.checks import Checks, shown
 from penstock.questions.models.longitudinal import DIRECTIONS, NUMBERS, LongitudinalModel
 from penstock.questions.models.model import Model
-from penstock.questions.roles import find_role
+from penstock.questions.roles import find_role, refuse_level
 from penstock.schema import Column
 
 Time = float | str
@@ -98,11 +98,15 @@ def check_occasions(
     outcome = known.get(estimand.outcome)
     named = isinstance(model, LongitudinalModel) and outcome is not None and model.of_level(outcome)
     asks: tuple[str, ...] = ()
+    sure = outcome is not None
     if isinstance(model, LongitudinalModel):
         asks = model.asks if outcome is None else model.asks_of(outcome)
+        sure = sure or not model.level  # else a level may be all that its outcome needs
     for field in ("probability", "threshold", "direction"):
         given = getattr(estimand, field)
         if field in asks and given in (None, ""):
+            if not sure:
+                continue
             check.add(field, f"is missing: a {estimand.model} needs it")
         elif field not in asks and given not in (None, ""):
             what = f"has no meaning for a {estimand.model}{' of a level' if named else ''}"
@@ -128,8 +132,7 @@ def check_occasions(
 def _check_level(check: Checks, estimand: Timed, field: str, outcome: Column, message: str) -> None:
     given = getattr(estimand, field)
     if given not in outcome.levels:
-        bound = f"one of {', '.join(outcome.levels)[:200]}"
-        check.add(field, message, value=shown(given), bound=bound)
+        refuse_level(check, field, message, given, outcome.levels)
 
 
 def _check_moment(check: Checks, field: str, at: Time | None, duration: Column) -> None:

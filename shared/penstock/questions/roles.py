@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from penstock.base.checks import Checks, nearest, shown
+from penstock.base.checks import Checks, closest, nearest, shown
 from penstock.schema import Column
 
 
@@ -36,3 +36,21 @@ def find_role(
         )
         return None
     return column
+
+
+def refuse_level(
+    check: Checks,
+    field: str,
+    message: str,
+    given: str | None,
+    levels: Sequence[str],
+    remedy: str | None = None,
+) -> None:
+    """Add the problem of a level that is none of these, or is not said.
+
+    Args:
+        remedy: where no level is near.
+    """
+    value, near = (None, None) if given is None else (shown(given), closest(given, levels))
+    bound = f"one of {', '.join(levels)[:200]}"
+    check.add(field, message, value=value, bound=bound, remedy=near or remedy)

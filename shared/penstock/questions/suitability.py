@@ -19,7 +19,7 @@ from penstock.questions.grammar import (
 )
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.occasions import check_occasions
-from penstock.questions.roles import find_role
+from penstock.questions.roles import find_role, refuse_level
 from penstock.schema import NUMBER_KINDS, Column
 
 COVARIATES = ("continuous", "integer", "binary", "ordered", "categorical")
@@ -78,12 +78,8 @@ def _check_outcome_level(check: Checks, estimand: Estimand, outcome: Column) -> 
             what = f"has no meaning for a {estimand.model}"
             check.add("outcome_level", what, value=shown(level), remedy="Remove it")
     elif level not in outcome.levels[1:]:
-        check.add(
-            "outcome_level",
-            "must be a level of the outcome other than its first",
-            value=shown(level),
-            bound=f"one of {', '.join(outcome.levels[1:])[:200]}",
-        )
+        what = "must be a level of the outcome other than its first"
+        refuse_level(check, "outcome_level", what, level, outcome.levels[1:])
 
 
 def _check_exposure(
@@ -224,12 +220,8 @@ def _check_term(check: Checks, estimand: Estimand, term: Column) -> None:
             )
         return
     if estimand.level not in term.levels[1:]:
-        check.add(
-            "level",
-            "must be a level of the term other than its first",
-            value=shown(estimand.level),
-            bound=f"one of {', '.join(term.levels[1:])[:200]}",
-        )
+        what = "must be a level of the term other than its first"
+        refuse_level(check, "level", what, estimand.level, term.levels[1:])
 
 
 def _check_product(
@@ -246,13 +238,9 @@ def _check_product(
                     remedy=f"Write {column.name}",
                 )
         elif factor.level not in column.levels[1:]:
-            check.add(
-                "term",
-                f"must name a level of {column.name!r} other than its first",
-                value=shown(factor.level),
-                bound=f"one of {', '.join(column.levels[1:])[:200]}",
-                remedy=f"Write {column.name}[{column.levels[1]}]",
-            )
+            what = f"must name a level of {column.name!r} other than its first"
+            remedy = f"Write {column.name}[{column.levels[1]}]"
+            refuse_level(check, "term", what, factor.level, column.levels[1:], remedy)
     if estimand.level is not None:
         check.add(
             "level",

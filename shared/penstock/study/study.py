@@ -339,8 +339,20 @@ def _read_planning(
         problems += within("planning", error.problems)
         return NOTHING
     if not broken:  # else what is said of a broken column would be called unknown
-        problems += within("planning", planning_problems(found, columns, estimands))
+        # So would the effect of an estimand that could not be read, whose own problem is listed.
+        unread = {f"effects.{name}" for name in _list_names(data)} - {
+            f"effects.{e.name}" for e in estimands
+        }
+        said = planning_problems(found, columns, estimands)
+        problems += within("planning", (p for p in said if p.where not in unread))
     return found
+
+
+def _list_names(data: JsonView) -> list[object]:
+    """What all estimands are called, sound or not."""
+    items = data.get("estimands")
+    named = items if isinstance(items, list) else []
+    return [item.get("name") for item in named if isinstance(item, Mapping)]
 
 
 def _read_scope(data: JsonView, head: JsonView, problems: list[Problem]) -> Scope:

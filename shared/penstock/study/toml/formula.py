@@ -96,7 +96,7 @@ def expand_formulas(items: object) -> tuple[object, dict[str, list[Problem]]]:
             expanded.append(expand_formula(item) if isinstance(item, Mapping) else item)
         except InvalidInput as error:
             problems[where] = within(where, error.problems)
-            expanded.append({})
+            expanded.append({key: item[key] for key in ("name",) if key in item})
     return expanded, problems
 
 

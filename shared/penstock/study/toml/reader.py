@@ -21,6 +21,9 @@ MAX_DEPTH = 16
 """Brackets, and dots of a key, within each other; ours need four."""
 
 _AT = re.compile(r"\(at line (\d+), column (\d+)\)$")
+_TWICE = "Cannot overwrite a value"
+"""What tomllib says of a key that is there already."""
+_NAMED = re.compile(r"[ \t]*([^\[\]{}=#]{1,80}?)[ \t]*=")
 _KEY = re.compile(r"""[ \t]*("(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)[ \t]*""")
 _STRING = re.compile(
     r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', re.DOTALL
@@ -51,7 +54,10 @@ def read_toml(text: str, what: str) -> tuple[Json, Lines]:
         message = str(error)
         found = _AT.search(message)
         line = int(found[1]) if found else text.count("\n") + 1 if "end of doc" in message else None
-        problem = Problem("", f"is not valid TOML: {_AT.sub('', message).strip()}", line)
+        reason = _AT.sub("", message).strip()
+        problem = Problem("", f"is not valid TOML: {reason}", line)
+        if reason.startswith(_TWICE) and line and (key := _NAMED.match(text.split("\n")[line - 1])):
+            problem = Problem(key[1], "is written twice in one table", line, remedy="Remove one")
         raise InvalidInput(what, [problem]) from None
     return values, Lines(text)
 

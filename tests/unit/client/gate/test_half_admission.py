@@ -101,6 +101,7 @@ def test_no_room_for_one_is_no_room_for_either(
         with pytest.raises(Refused) as refused:
             consider(half, poor)
         assert refused.value.reason == "signer-budget"
+        assert str(refused.value).endswith(", or a larger allowance")
     admission = replace(consider(halves[0], facts), signer=small)
     with pytest.raises(BudgetExceeded):
         reserve(site, admission)

@@ -87,6 +87,16 @@ def test_a_refusals_code_and_detail_reach_the_analyst(world):
     assert world.states(study)["a"] == "delivered"
 
 
+@pytest.mark.parametrize("own", ["ask for less", "ask for ε <= 2, or a larger allowance"])
+def test_what_to_do_about_a_refusal_is_said_once(world, own):
+    world.network.sites["b"] = [Reply(False, "study-budget", f"ε at most 3: {own}")]
+    study = world.submit()
+    world.run()
+    shown = world.site(study, "b")
+    told = ": ".join(filter(None, (shown["meaning"], shown["remedy"])))
+    assert told == f"ε at most 3: {own}"
+
+
 def test_a_stewards_no_reaches_the_analyst(world):
     gate = world.gates["a"]
     waiting = replace(gate.job("r", "awaiting-approval"))

@@ -66,6 +66,9 @@ class Older(Remote):
         self.taken.append(signed)
         return "5" * 64
 
+    def studies(self) -> list[Any]:
+        return []
+
 
 def test_nothing_is_handed_in_whose_answers_a_coordinator_could_not_read(
     monkeypatch, tmp_path, capsys

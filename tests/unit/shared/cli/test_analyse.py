@@ -9,6 +9,7 @@ from tests.support.held import SITES, hold, write_held
 from typer.testing import CliRunner
 
 from penstock.analyst.pulled import analyse
+from penstock.base.errors import CoordinatorError
 from penstock.cli.analyse import app
 
 ASKED = (
@@ -49,6 +50,18 @@ def test_the_plain_mean_of_sites_stands_below_the_headline(pulled):
     )
     assert alike == head + 1
     assert f"{plain['value']['estimate']:.4g}" in lines[alike]
+
+
+def test_what_is_neither_a_folder_nor_a_study_is_called_so(tmp_path):
+    def pull(name, out):
+        raise CoordinatorError(said, value=name)
+
+    said = "no such study"
+    with pytest.raises(CoordinatorError, match="neither a folder with a"):
+        analyse(tmp_path / "none", [], pull)
+    said = "no results"
+    with pytest.raises(CoordinatorError, match="no results"):
+        analyse("aids", [], pull)
 
 
 def test_one_site_alone_has_no_mean_of_sites(tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from penstock.cli.forecasts import list_remedies, show_forecast
 from penstock.forecast.expected import AtSize, Expected, Forecast
 from penstock.mechanisms.structured.settings import Structured
@@ -81,3 +83,23 @@ def test_the_table_has_a_line_for_each_site_and_one_for_all(capsys) -> None:  # 
     said = " ".join(capsys.readouterr().out.split())
     assert "bounds alone stand for" in said
     assert "no power without an effect in [planning.effects]: ageing" in said
+
+
+def test_the_scale_of_standard_errors_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (
+        Estimand("hazard", "cox", "time", "age"),
+        Estimand("late", "survival", "time", at=5),
+        Estimand("pair", "correlation", "age", "sbp"),
+        Estimand("level", "mean", "sbp"),
+    )
+    timed = (Column("time", "duration", upper=9, event="died"), Column("died", "event"))
+    schema = Schema((*STUDY.schema.columns, *timed))
+    study = replace(STUDY, schema=schema, estimands=asked)
+    expected = {e.name: FINE for e in asked}
+    show_forecast(Forecast(study, 20, {"a": AtSize(1000, expected)}, expected))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "on the scale" in line] == [
+        "on the scale of log hazard ratio: hazard",
+        "on the scale of logit of survival: late",
+        "on the scale of Fisher's z of correlation: pair",
+    ]

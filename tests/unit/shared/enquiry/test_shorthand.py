@@ -119,7 +119,19 @@ def test_what_is_declared_is_found_in_any_order_and_by_its_name():
         ("share(chol)", "share"),
         ("corr(chol, ward)", "function.*Known: share, mean, .*correlation"),
         ("meen(chol)", "function.*Did you mean 'mean'"),
-        ("mean: chol ~ smoker", "model"),
+        ("mean: chol ~ smoker", r"model.*Write mean\(column\)"),
+        ("quantile: chol ~ smoker", r"Write quantile\(column, number\)"),
+        ("share: chol ~ smoker", r"Write share\(column > 140\)"),
+        ("count: smoker ~ ward", "A count is asked by the name of an estimand"),
+        ("chol ~ I(falls/10) * smoker", r"I\(column/number\) is a term by itself"),
+        ("chol ~ (falls + smoker", "term: .*A bracket is not closed"),
+        ("chol ~ falls)", "term: .*A bracket is not closed, or not opened"),
+        ("chol ~ (falls:smoker)", "without brackets"),
+        ("chol ~ falls +", r"formula: .*either side of each '\+'"),
+        ("chol ~ ", "formula: .*Name a column"),
+        ("share(falls>=6)", "share: .*Compare by > or < alone"),
+        ("mean(ward)", r"mean: .*Write share\(ward == '=c'\)"),
+        ("cumulative-incidence: chol ~ ward", r"Write incidence\(duration, competing, number\)"),
     ],
 )
 def test_what_cannot_be_asked_is_said(text, what):
@@ -148,6 +160,12 @@ def test_durations_are_asked_as_in_r():
     assert (one.model, one.at) == ("survival", 5.0)
     with pytest.raises(InvalidInput, match=r"Surv\(time, status\)"):
         read_question("Surv(time, rx) ~ rx", study)
+    with pytest.raises(InvalidInput, match="A weibull is asked by the name of an estimand"):
+        read_question("weibull: Surv(time, status) ~ rx", study)
+    with pytest.raises(InvalidInput, match=r"Write share\(status == '1'\)"):
+        read_question("mean(status)", study)
+    (one,) = read_question("share(status == '1')", study)
+    assert one.outcome_level == "1"
     for text in ("robust: Surv(time, status) ~ rx", "robust: cox: time ~ rx"):
         (one,) = read_question(text, study)
         assert (one.model, one.errors) == ("cox", "robust")

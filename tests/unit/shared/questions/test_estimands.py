@@ -202,8 +202,31 @@ def test_gibbs_says_no_more_of_an_outcome_of_another_kind() -> None:
 
 
 def test_an_unknown_model_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="ordinal, multinomial, mean"):
-        Estimand("e", "probit", "ill", "age")
+    for term in ("age", ""):
+        with pytest.raises(InvalidInput, match="ordinal, multinomial, mean") as caught:
+            Estimand("e", "probit", "ill", term)
+        assert [p.where for p in caught.value.problems] == ["model"]
+
+
+def test_of_an_unknown_outcome_nothing_else_is_missing() -> None:
+    assert wheres("share", "agee") == ["outcome"]
+    assert wheres("count", "agee") == ["outcome"]
+    assert wheres("share", "age") == ["threshold", "direction"]
+    assert wheres("quantile", "agee") == ["outcome", "probability"]
+
+
+def test_a_level_that_is_none_is_told_the_nearest() -> None:
+    kind = Column("kind", "categorical", levels=("none", "haem", "solid"))
+
+    def tell(**more: Any) -> str:
+        (problem,) = estimand_problems(Estimand("e", **more), (*COLUMNS, kind))
+        return str(problem)
+
+    asked: dict[str, Any] = {"model": "cox", "outcome": "time", "term": "kind"}
+    assert "Did you mean 'haem'?" in tell(**asked, level="haemo")
+    assert "got" not in tell(**asked)
+    assert "Did you mean 'solid'?" in tell(model="share", outcome="kind", outcome_level="solids")
+    assert "got" not in tell(model="multinomial", outcome="kind", term="age")
 
 
 def test_a_schema_without_columns_for_it_names_what_is_there() -> None:
@@ -362,3 +385,38 @@ def test_sums_and_chains_refuse_robust_errors_and_tables_do_not() -> None:
         assert not mechanism.problems(schema, [replace(asked, errors="model")])
     assert not Maf().problems(schema, [asked])
     assert not Structured().problems(schema, [asked])
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"model": "mean", "outcome": "y"}, "mean of y"),
+        (
+            {"model": "share", "outcome": "y", "threshold": 60, "direction": "above"},
+            "share of y above 60",
+        ),
+        ({"model": "share", "outcome": "y", "outcome_level": "b"}, "share of y = b"),
+        ({"model": "correlation", "outcome": "y", "term": "z"}, "correlation of y and z"),
+        (
+            {"model": "transition", "outcome": "y", "level": "a", "outcome_level": "b"}
+            | {"at": 0, "until": 6, "where": "z > 1"},
+            "transition of y from a to b at 0 until 6 where z > 1",
+        ),
+        (
+            {"model": "table", "outcome": "y", "outcome_level": "b", "term": "u[c]:v[d]"},
+            "table of y = b and u = c and v = d",
+        ),
+        (
+            {"model": "cumulative-incidence", "outcome": "y", "competing": "z", "at": 5},
+            "cumulative-incidence of y at 5 with z competing",
+        ),
+        ({"model": "rate", "outcome": "y", "per": 10}, "rate of y, per 10"),
+        (
+            {"model": "cox", "outcome": "y", "term": "z", "adjust": ("u",), "level": "b"},
+            "cox y ~ z + u, level b",
+        ),
+        ({"model": "ols", "outcome": "y", "term": "z", "per": 10}, "ols y ~ z, per 10"),
+    ],
+)
+def test_all_that_is_asked_is_said_on_one_line(asked: dict[str, Any], told: str) -> None:
+    assert Estimand("one", **asked).question == told

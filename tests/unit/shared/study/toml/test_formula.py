@@ -123,6 +123,18 @@ def test_problems_of_other_estimands_are_said_with_those_of_a_formula() -> None:
     ]
 
 
+@pytest.mark.parametrize(("old", "new"), [("time ~ age", "time ~ age +"), ('"cox"', '"coxx"')])
+def test_the_effect_of_an_estimand_that_cannot_be_read_is_no_second_problem(
+    old: str, new: str
+) -> None:
+    text = asking("time ~ age", "age") + "[planning.effects]\ne = 0.1\n"
+    parse_study(text)
+    found = problems(parse_study, text.replace(old, new))
+    assert len(found) == 1, found
+    found = problems(parse_study, text.replace("\ne = 0.1", "\nf = 0.1"))
+    assert [p.where for p in found] == ["planning.effects.f"]
+
+
 def test_studies_are_written_with_fields_and_read_back() -> None:
     rich = Estimand(
         "e",

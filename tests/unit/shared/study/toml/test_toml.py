@@ -184,6 +184,13 @@ def test_empty_files_are_refused(parse: object, text: str) -> None:
     assert "columns" in {p.where.partition(".")[0] for p in problems(parse, text)}
 
 
+@pytest.mark.parametrize("text", ["[study]\na = 1\nname = 1\nname = 2\n", "\n\n\nname=1\nname = 2"])
+def test_a_key_that_is_written_twice_is_named_with_its_line(text: str) -> None:
+    (problem,) = problems(parse_study, text)
+    assert (problem.where, problem.line) == ("name", text.rstrip().count("\n") + 1)
+    assert "is written twice" in problem.message
+
+
 def test_lines_of_every_way_to_write_a_key() -> None:
     text = (
         "a.b = '#'  # [no]\n"
