@@ -23,7 +23,7 @@ _STUDY_NOTES = {
     "quorum": "finishes with at least so many sites",
     "deadline_hours": "hours until the study closes; stewards may decide by hand: give them days",
     "not_before": "UTC; sites answer between these times",
-    "release": "a higher number asks for a new draw, at a new cost",
+    "release": "a higher number asks for a new draw, at a new cost, where sites allow it",
     "max_sites_per_person": "in how many of the sites a person may be",
     "readers": "accounts that may read it besides yours",
 }
