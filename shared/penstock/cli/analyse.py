@@ -69,22 +69,23 @@ def analyse(
         emit_json({"answers": told})
         return
     for each in told:
-        _show(each)
+        show_answer(each)
     for path in drawn:
         done(str(path))
 
 
-def _show(told: Json) -> None:
+def show_answer(told: Json) -> None:
+    """Under its question: the sentence, what sites say, and what explains how they differ."""
     out.print(escape(told["question"]), style="bold")
     say(told["sentence"])
     # Of one release of all sites the answer is the only row.
     apart = not (told["joint"] and told["random"])
     rows = [_tell_row(site["site"], site) for site in told["sites"] if apart]
+    lost = ": no answer" if told["mark"] == Mark.UNSUPPORTED else ""
     if told["random"] is not None:
-        lost = ": no answer" if told["mark"] == Mark.UNSUPPORTED else ""
         rows.append(_tell_row(f"all ({told['random']['method']}){lost}", told["random"]))
     alike = [other for other in told["others"] if other["method"] == "unweighted"]
-    rows += [_tell_row("each site alike", other) for other in alike]
+    rows += [_tell_row(f"each site alike{lost}", other) for other in alike]
     table("", ("site", "n", told["short"], "95% interval", "df", "weight"), rows)
     if told["moderation"] is not None:
         _show_moderation(told["moderation"])

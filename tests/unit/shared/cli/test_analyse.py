@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.support.held import SITES, hold, write_held
@@ -10,7 +11,9 @@ from typer.testing import CliRunner
 
 from penstock.analyst.pulled import analyse
 from penstock.base.errors import CoordinatorError
-from penstock.cli.analyse import app
+from penstock.cli.analyse import app, show_answer
+from penstock.cli.console import out
+from penstock.enquiry.reply import answer_questions
 
 ASKED = (
     *("--moderator", "mean(age)", "--moderator", "share(sex == 'F')"),
@@ -99,3 +102,37 @@ def test_groups_are_read(pulled, among, what):
     shown = CliRunner().invoke(app, [str(pulled), "sbp ~ sex", *given])
     assert shown.exit_code != 0
     assert what in shown.output
+
+
+def test_each_answer_is_headed_by_its_question_and_what_is_none_is_called_so(tmp_path):
+    """Its sites' numbers can be looked at; nobody takes what they are pooled to for an answer."""
+    held = hold()
+    lacking = {**held.report, "holds": [{"held": "no"}]}
+    write_held(replace(held, report=lacking), tmp_path / "results")
+    asked = ["sbp ~ sex", "sbp ~ sex where age > 50"]
+    plots = ["--plot", str(tmp_path / "plots")]
+    lines = CliRunner().invoke(app, [str(tmp_path / "results"), *asked, *plots]).stdout.splitlines()
+    first, second = (lines.index(question) for question in asked)
+    assert not any("no answer" in line for line in lines[first:second])
+    rows = [line for line in lines[second:] if line.startswith(("all", "each site alike"))]
+    assert len(rows) == 2
+    assert all(": no answer" in row for row in rows)
+    drawn = [(tmp_path / "plots" / f"forest-{place}.svg").read_text() for place in (1, 2)]
+    assert [">Random effects<" in svg for svg in drawn] == [True, False]
+    assert [">Random effects: no answer<" in svg for svg in drawn] == [False, True]
+    assert ['class="fp-pooled-line"' in svg for svg in drawn] == [True, False]
+    assert ['class="fp-random"' in svg for svg in drawn] == [True, False]
+
+
+def test_of_one_release_of_all_sites_there_is_one_row():
+    (told,) = answer_questions(hold(), ["mean(age)"])
+    many = show_lines(told)
+    one = show_lines({**told, "joint": True})
+    assert sum(line.startswith(SITES) for line in many) == len(SITES)
+    assert sum(line.startswith((*SITES, "all")) for line in one) == 1
+
+
+def show_lines(told):
+    with out.capture() as caught:
+        show_answer(told)
+    return caught.get().splitlines()
