@@ -246,7 +246,8 @@ def test_seven_of_twelve_files_had_to_be_rewritten_by_hand(home: Path) -> None:
             folder / "snapshots" / "dictionary.toml"
         ).read_text()
         for word in ("Geschlecht", "weiblich", "k. A.", "-9", "status", "dob", "dd/mm", "latin"):
-            assert word not in public
+            # Letters within a key's own are chance.
+            assert not re.search(rf"(?<![\w+/]){re.escape(word)}(?![\w+/])", public)
     assert dictionaries[0] == dictionaries[1] == dictionaries[2]
 
 
