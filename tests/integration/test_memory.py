@@ -13,6 +13,7 @@ from tests.integration.test_rehearsal import PLANTED
 from tests.support.weighed import (
     LINUX,
     MECHANISMS,
+    Weight,
     asked,
     foreseen,
     foreseen_of_attack,
@@ -23,6 +24,7 @@ from tests.support.weighed import (
 
 from penstock.base.errors import Refused
 from penstock.mechanisms import Gibbs, SlicedWasserstein
+from penstock.mechanisms.memory import Memory
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock_client.cli.common import call_document
@@ -42,6 +44,16 @@ SHORT: dict[str, dict[str, object]] = {
     "scoring": {},
 }
 """As long as it takes for a peak: what memory does not depend on is short."""
+
+
+def is_idle(planned: Memory, weighed: Weight) -> bool:
+    """Whether far more is planned than is taken: twice, of what is the mechanism's own.
+
+    The program's part bounds a limit on data, too, and how many of its libraries' pages are
+    resident is the kernel's affair: with the same code peaks differ by several per cent.
+    """
+    own, taken = planned.total - planned.program, weighed.peak - weighed.ready
+    return own > 2e6 * taken or planned.total > 3e6 * weighed.peak
 
 
 @linux
@@ -73,7 +85,8 @@ def test_a_worker_delivers_within_the_memory_that_is_planned(
     planned = foreseen(of, persons, threads)
     weighed = weigh(of, persons, threads=threads, memory_gb=planned.gigabytes)
     assert weighed.whole
-    assert weighed.peak * 1e6 <= planned.total <= 2.5e6 * weighed.peak
+    assert weighed.peak * 1e6 <= planned.total
+    assert not is_idle(planned, weighed), (planned, weighed)
     if (columns, threads, changed) == (20, 1, {}):
         assert weighed.peak < MOST_MB
 
@@ -103,7 +116,8 @@ def test_a_worker_with_outcomes_of_several_kinds_delivers_within_its_memory():
     planned = foreseen(of, 5000)
     weighed = weigh(of, 5000, memory_gb=planned.gigabytes)
     assert weighed.whole
-    assert weighed.peak * 1e6 <= planned.total <= 2.5e6 * weighed.peak
+    assert weighed.peak * 1e6 <= planned.total
+    assert not is_idle(planned, weighed), (planned, weighed)
 
 
 @linux
