@@ -809,9 +809,9 @@ def test_a_cancelled_study_stays_so(study, analyst):
     assert "is cancelled" in penstock("study", "cancel", "s1", "-k", analyst, *where).out
     assert "was cancelled already" in penstock("study", "cancel", "s1", "-k", analyst, *where).out
     said = submit(study, analyst).err
-    assert "(cancelled) was handed in before, and stays so: raise `release`" in said
+    assert "(cancelled) was handed in before, and stays cancelled: raise `release`" in said
     replace(study, "release = 1", "release = 2")
-    assert "stays so" not in submit(study, analyst).err
+    assert "stays cancelled" not in submit(study, analyst).err
 
 
 def test_only_its_signer_cancels_a_study(study, analyst):
@@ -1028,7 +1028,7 @@ def test_from_a_question_to_a_report(federation):
     assert re.search(r"sites have until \d{4}-\d\d-\d\d \d\d:\d\d UTC", waiting)
     preview = run("site", "preview", requests["a"][:12], "-d", "a").out
     assert re.search(r"ε asked +2\b", preview)
-    assert re.search(r"ε of all with this one; no sum +[0-9.]+\b", preview)
+    assert re.search(r"ε of all releases with it +[0-9.]+\b", preview)
     assert "effect: ols score ~ sbp + age + sex" in preview
     assert re.search(r"read by +the account that hands it in, bob", preview)
     cost = run.json("site", "preview", requests["a"], "-d", "a")

@@ -47,13 +47,13 @@ SHORT: dict[str, dict[str, object]] = {
 
 
 def is_idle(planned: Memory, weighed: Weight) -> bool:
-    """Whether far more is planned than is taken: twice, of what is the mechanism's own.
+    """Whether far more is planned than is taken: of the mechanism's own part, and of the whole.
 
     The program's part bounds a limit on data, too, and how many of its libraries' pages are
     resident is the kernel's affair: with the same code peaks differ by several per cent.
     """
     own, taken = planned.total - planned.program, weighed.peak - weighed.ready
-    return own > 2e6 * taken or planned.total > 3e6 * weighed.peak
+    return own > 1.6e6 * taken or planned.total > 2.75e6 * weighed.peak
 
 
 @linux

@@ -332,7 +332,7 @@ def _find_mark(
     if not declared and estimand.regression.compares:
         if isinstance(estimand.target, Product) or estimand.where:
             return Mark.UNSUPPORTED
-        shown = find_recovered(head, weights, _list_measured(sites, name))
+        shown = find_recovered(weights, _list_measured(sites, name))
         told = {site: one.overlaps[name] for site, one in sites.items() if name in one.overlaps}
         rests = join_held(tell_overlaps(told, weights), tell_doubts(doubts, weights))
         found = judge_untried(rests, shown)

@@ -96,7 +96,7 @@ class PersonTally:
         if self._beyond.count and self._limit == 1:
             remedy = (
                 "Make each id the id of one row; or, if a person may have several, raise "
-                "max_rows_per_person in the dictionary, by which one row is allowed."
+                "max_rows_per_person in the dictionary, which allows one row."
             )
             message = "duplicate person ids"
             found.append(self._beyond.finding(name, message, fatal=True, remedy=remedy))
@@ -298,9 +298,9 @@ class ColumnTally:
         return message, f"Look at the unit (`times` in recoding.toml) and the bounds; {name}"
 
     def _explain_case(self) -> str:
-        """What to do where all unknown values are levels but for capital letters."""
+        """What to do where all unknown values differ from levels in capital letters alone."""
         return (
-            "They are levels but for capital letters: say ignore_case = true under "
+            "They differ from levels in capital letters alone: say ignore_case = true under "
             f"[columns.{key(self._column.name)}] in recoding.toml"
         )
 

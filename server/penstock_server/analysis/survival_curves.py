@@ -14,7 +14,8 @@ From there each time is an estimand like any other: copies are combined
 (:mod:`penstock.inference.pooling`). Intervals are of one time each, not of the whole curve.
 
 What is corrected and weighed anew at each time may rise, which no survival does: a curve and its
-interval's ends are put in falling order, which takes none of them further from a truth that falls.
+interval's ends are put in falling order. Over all times together that takes none of them further
+from a curve that falls.
 
 Sources: Kaplan & Meier 1958, JASA 53, 457–481; Chernozhukov, Fernández-Val & Galichon 2009,
 Biometrika 96, 559–575.

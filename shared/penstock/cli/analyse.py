@@ -16,8 +16,8 @@ from penstock.cli.console import done, emit_json, escape, friendly, number, out,
 from penstock.cli.study import Where
 from penstock.cli.study_reading import AsJson
 from penstock.enquiry.reply import plot_answer
-from penstock.inference.slopes import Mark
 from penstock.telling.forest import forest_svg
+from penstock.telling.marks import is_answer
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -81,34 +81,34 @@ def show_answer(told: Json) -> None:
     # Of one release of all sites the answer is the only row.
     apart = not (told["joint"] and told["random"])
     rows = [_tell_row(site["site"], site) for site in told["sites"] if apart]
-    lost = ": no answer" if told["mark"] == Mark.UNSUPPORTED else ""
+    lost = "" if is_answer(told["held"]) else ": no answer"
     if told["random"] is not None:
         rows.append(_tell_row(f"all ({told['random']['method']}){lost}", told["random"]))
     alike = [other for other in told["others"] if other["method"] == "unweighted"]
     rows += [_tell_row(f"each site alike{lost}", other) for other in alike]
     table("", ("site", "n", told["short"], "95% interval", "df", "weight"), rows)
     if told["moderation"] is not None:
-        _show_moderation(told["moderation"])
+        _show_moderation(told["moderation"], lost)
     if told["among"] is not None:
-        _show_groups(told["among"], told["short"])
+        _show_groups(told["among"], told["short"], lost)
 
 
-def _show_moderation(found: Json) -> None:
+def _show_moderation(found: Json, lost: str) -> None:
     first, *others = found["coefficients"]
     rows = [("a site with these means", "", *_tell_numbers(first))]
     rows += [(f"per 1 of {o['name']}", number(o["centre"], 4), *_tell_numbers(o)) for o in others]
     columns = ("", "mean of sites", found["change"], "95% interval", "p")
-    table("What explains how sites differ", columns, rows)
+    table(f"What explains how sites differ{lost}", columns, rows)
     say(f"All moderators: {_tell_test(found)}. {_tell_left(found)}.{_tell_left_out(found)}")
     say(found["text"])
 
 
-def _show_groups(found: Json, short: str) -> None:
+def _show_groups(found: Json, short: str, lost: str) -> None:
     rows = []
     for group in found["groups"]:
         told = ("", group["problem"], "") if group["problem"] else _tell_numbers(group)
         rows.append((group["group"], ", ".join(group["sites"]), *told))
-    table("Groups of sites", ("group", "sites", short, "95% interval", "p"), rows)
+    table(f"Groups of sites{lost}", ("group", "sites", short, "95% interval", "p"), rows)
     compared = found["test"]
     if compared is not None:
         test = f"Between groups: {_tell_test(compared)}"

@@ -167,11 +167,11 @@ def submit(
 
 
 def _warn_of_known(name: str, ids: Sequence[str], known: Sequence[Json]) -> None:
-    """What was handed in and has been cancelled stays so; other studies may have its name."""
+    """Say whether it was cancelled before, and which other studies have its name."""
     for study in known:
         told = f"{study['study'][:12]} ({study['state']})"
         if study["study"] in ids and study["state"] == StudyState.CANCELLED:
-            text = f"{told} was handed in before, and stays so: raise `release` to ask again"
+            text = f"{told} was handed in before, and stays cancelled: raise `release` to ask again"
         elif study["study"] not in ids and study["name"] == name:
             text = f"{name} is already the name of study {told}: call either by its id"
         else:

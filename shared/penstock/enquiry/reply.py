@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -18,7 +17,7 @@ from penstock.inference.headline import pool_sites
 from penstock.inference.overlap import find_overlaps
 from penstock.inference.posed import pose_copies
 from penstock.inference.refits import Measured
-from penstock.inference.slopes import Mark, Slope, find_recovery
+from penstock.inference.slopes import Mark, Slope, find_recovery, pool_slopes
 from penstock.inference.tails import doubt_estimates
 from penstock.questions.effects import effect_of
 from penstock.questions.estimands import Estimand
@@ -29,6 +28,7 @@ from penstock.telling.forest import ForestPlot, read_plot, read_row, read_summar
 from penstock.telling.marks import (
     COMPETING,
     UNPLANTED,
+    is_answer,
     join_held,
     tell_doubts,
     tell_overlaps,
@@ -147,7 +147,7 @@ def _find_held(
         what = "products" if joined else "effects in subgroups"
         return {"mark": str(Mark.UNSUPPORTED), "text": _NO_MODEL.format(what)}
     doubted = _find_doubts(holdings, asked, weights)
-    recovered = find_recovered(head, weights, holdings.look(asked))
+    recovered = find_recovered(weights, holdings.look(asked))
     return judge_untried(doubted, recovered) or {"mark": str(Mark.UNRESOLVED), "text": UNPLANTED}
 
 
@@ -164,34 +164,26 @@ def judge_untried(
 
 
 def find_recovered(
-    head: pooling.Pooled | None, weights: Mapping[str, float], found: Mapping[str, Measured]
+    weights: Mapping[str, float], found: Mapping[str, Measured]
 ) -> tuple[dict[str, Slope], Slope] | None:
     """What refits show of a pooled estimate, at each site and together; nothing without refits.
 
     That little came back is a finding, that all did is none: what the tables' model lacks is
     missing from copies and refits alike.
 
-    Together they show the slope through 0 of what came back at each site on what is there, by the
-    sites' weights. A sum of what is lacking over the pooled estimate would be the same where sites
-    are alike, and nothing at all where their effects cancel each other.
+    Args:
+        weights: of the sites that are pooled. Together their slopes count by these times the
+            square of the estimate: the slope through 0 of what came back on what is there. So
+            little effects decide nothing, and such as cancel each other still tell.
     """
-    shown = {site: found[site].shown for site in weights}
-    known = {site: (w, s) for site, w in weights.items() if (s := shown[site]) is not None}
-    if head is None:
-        return None
-    whole, shift, variance, runs = 0.0, 0.0, 0.0, 0
-    sites = {}
-    for site, (weight, one) in known.items():
-        # What is pooled was corrected by a part of it already.
-        own, error = found[site].plain.estimate, one.shift_error
-        if own == 0:
-            continue
-        whole += weight * own**2
-        shift += weight * own * one.shift
-        variance += (weight * own * error) ** 2
-        runs += found[site].refits
-        sites[site] = find_recovery(own, one.shift, error, found[site].refits)
-    return (sites, find_recovery(whole, shift, math.sqrt(variance), runs)) if whole > 0 else None
+    sites, shares = dict[str, Slope](), list[float]()
+    for site, weight in weights.items():
+        # Not what is pooled, which was corrected by a part of it already.
+        own, shown = found[site].plain.estimate, found[site].shown
+        if shown is not None and own != 0:
+            sites[site] = find_recovery(own, shown.shift, shown.shift_error, found[site].refits)
+            shares.append(weight * own**2)
+    return (sites, pool_slopes(list(sites.values()), shares)) if sites else None
 
 
 def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, float]) -> Json | None:
@@ -215,7 +207,7 @@ def _make_sentence(told: Json, head: pooling.Pooled | None, link: Link) -> str:
     held = "" if told["held"] is None or told["mark"] == Mark.HELD else f" {told['held']['text']}"
     if head is None:
         return f"{told['axis_label']}: no site has an estimate."
-    if told["mark"] == Mark.UNSUPPORTED:
+    if not is_answer(told["held"]):
         return f"{told['axis_label']}: no answer from these tables.{held}"
     half = (link.show(head.ci_high) - link.show(head.ci_low)) / 2
     scale = Scale(0.0, 1.0, link, decimals_for(half, least=2 if link is LOG else 0))
@@ -230,7 +222,7 @@ def _make_sentence(told: Json, head: pooling.Pooled | None, link: Link) -> str:
 
 def plot_answer(told: Json) -> ForestPlot:
     """The forest plot of an answer."""
-    rows, head = [], told["random"]
+    rows, head, answered = [], told["random"], is_answer(told["held"])
     for site in told["sites"]:
         size = "–" if site.get("n") is None else f"{site['n']:,}"
         rows.append(read_row(site, note=size))
@@ -239,8 +231,8 @@ def plot_answer(told: Json) -> ForestPlot:
         if head["method"] == "total":
             summaries = [read_summary("All sites", head, "total")]
         else:
-            answered = told["mark"] != Mark.UNSUPPORTED
             summaries = [read_summary("Random effects", head, "random", answered=answered)]
     groups = [] if told["among"] is None else told["among"]["groups"]
-    summaries += [read_summary(g["group"], g, "random") for g in groups if g["problem"] is None]
+    known = [group for group in groups if group["problem"] is None]
+    summaries += [read_summary(g["group"], g, "random", answered=answered) for g in known]
     return read_plot(told, rows, summaries, note="Synthetic n")

@@ -18,10 +18,10 @@ Each mechanism says its own R and T (:meth:`penstock.mechanisms.protocol.Mechani
 what all have in common.
 
 All of it bounds the peak of the whole process, as resident memory and as what a limit on its data
-(``RLIMIT_DATA``) counts; on a CPU. It is not what is taken: a quarter to three fifths of it, and more for
-an answer, is room for what an allocator leaves unused. ``tests/integration/test_memory.py`` holds
-it against real workers that are given no more. Nothing here depends on a row, so that a refusal
-tells of none.
+(``RLIMIT_DATA``) counts; on a CPU. It is not what is taken: a quarter to three fifths of it, and
+more for an answer, is room for what an allocator leaves unused.
+``tests/integration/test_memory.py`` holds it against real workers that are given no more. Nothing
+here depends on a row, so that a refusal tells of none.
 
 The process that attacks a release for a steward's eyes (``preview --attack``) takes memory of its
 own (:meth:`penstock.mechanisms.protocol.Mechanism.attack_memory`): one fit at a time, no released

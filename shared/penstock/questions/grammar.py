@@ -249,9 +249,9 @@ def _advise_brackets(given: str) -> str | None:
         return "A bracket is not closed, or not opened"
     word = given.partition("(")[0].strip()
     if word == "I":
-        return "Units are no part of a term: write the column, and per beside it"
+        return "Units are no part of a term: write the column, and the estimand's field `per`"
     if not word:
-        return "Terms stand without brackets around them"
+        return "Write terms without brackets around them"
     return None if word == "spline" else "The one function of a column is spline"
 
 

@@ -346,8 +346,10 @@ def _site(
     # Colour and weight alone would not tell a flagged site from the others.
     suffix = " (flagged)" if row.flagged else ""
     label = _cut(row.label, g.label_chars - len(suffix)) + suffix
-    numbers = f"{scale.text(row.estimate)} ({scale.interval_text(row.low, row.high)})"
-    yield from _clear(text_y, label, numbers if row.problem is None else "", g)
+    numbers = ""
+    if row.problem is None:
+        numbers = f"{scale.text(row.estimate)} ({scale.interval_text(row.low, row.high)})"
+    yield from _clear(text_y, label, numbers, g)
     yield Label(
         0,
         text_y,

@@ -195,6 +195,11 @@ def _join(planted: Json, doubted: Json | None) -> Json:
     }
 
 
+def is_answer(held: Json | None) -> bool:
+    """Whether a number is an answer, by what tables hold of it; of what is not told it is one."""
+    return held is None or held["mark"] != Mark.UNSUPPORTED
+
+
 def name_mark(mark: str) -> str:
     """A mark in a word or two."""
     return _WORDS[Mark(mark)]
@@ -218,11 +223,11 @@ def tell_sites(held: Json) -> dict[str, str]:
 
 def _numbers(slope: Slope) -> Json:
     names = ("slope", "slope_error", "offset", "offset_error", "df")
-    told = {name: getattr(slope, name) if slope.known else None for name in names}
+    told = {name: getattr(slope, name) for name in names if slope.known}
     return {
         "mark": str(slope.mark),
         # An offset is known of planted runs alone.
-        **{k: v if v is not None and math.isfinite(v) else None for k, v in told.items()},
+        **{name: told[name] if math.isfinite(told.get(name, math.nan)) else None for name in names},
         "runs": slope.runs,
         "doubt": None,
     }

@@ -32,6 +32,7 @@ from penstock.telling.marks import (
     COMPETING,
     PATHS,
     UNPLANTED,
+    is_answer,
     join_held,
     tell_doubts,
     tell_held,
@@ -380,8 +381,7 @@ def _present(report: Json) -> Json:
 
 def is_answered(estimand: Json) -> bool:
     """Whether its number is an answer: there is one, and the tables can hold it."""
-    held = estimand["held"]
-    return estimand["random"] is not None and (held is None or held["mark"] != Mark.UNSUPPORTED)
+    return estimand["random"] is not None and is_answer(estimand["held"])
 
 
 SECTION = Section("answers", _write, _present)

@@ -110,15 +110,19 @@ def test_each_answer_is_headed_by_its_question_and_what_is_none_is_called_so(tmp
     lacking = {**held.report, "holds": [{"held": "no"}]}
     write_held(replace(held, report=lacking), tmp_path / "results")
     asked = ["sbp ~ sex", "sbp ~ sex where age > 50"]
-    plots = ["--plot", str(tmp_path / "plots")]
+    plots = ["--plot", str(tmp_path / "plots"), *ASKED]
     lines = CliRunner().invoke(app, [str(tmp_path / "results"), *asked, *plots]).stdout.splitlines()
     first, second = (lines.index(question) for question in asked)
     assert not any("no answer" in line for line in lines[first:second])
     rows = [line for line in lines[second:] if line.startswith(("all", "each site alike"))]
     assert len(rows) == 2
     assert all(": no answer" in row for row in rows)
+    for title in ("What explains how sites differ", "Groups of sites"):
+        assert [line for line in lines if title in line] == [title, f"{title}: no answer"]
     drawn = [(tmp_path / "plots" / f"forest-{place}.svg").read_text() for place in (1, 2)]
     assert [">Random effects<" in svg for svg in drawn] == [True, False]
+    assert [">south<" in svg for svg in drawn] == [True, False]
+    assert [">south: no answer<" in svg for svg in drawn] == [False, True]
     assert [">Random effects: no answer<" in svg for svg in drawn] == [False, True]
     assert ['class="fp-pooled-line"' in svg for svg in drawn] == [True, False]
     assert ['class="fp-random"' in svg for svg in drawn] == [True, False]

@@ -43,7 +43,7 @@ def recover(found: dict[str, Measured]):
     wide = widen_sites({site: {"q": one} for site, one in found.items()})
     sites = [one["q"] for one in wide.values()]
     head = pool_sites(sites, total=False, joint=False)["random"]
-    return find_recovered(head, dict(zip(found, head.weights, strict=True)), found)
+    return find_recovered(dict(zip(found, head.weights, strict=True)), found)
 
 
 KEPT = pytest.mark.parametrize(
@@ -104,6 +104,5 @@ def test_a_sites_shift_is_the_mean_of_what_its_refits_lack() -> None:
 
 def test_without_refits_there_is_nothing() -> None:
     plain = Measured.of([Estimate(1.0, 0.01, 100, None, True)] * 3, [])
-    head = pool_sites([plain.plain], total=False, joint=False)["random"]
-    assert find_recovered(head, {"a": 1.0}, {"a": plain}) is None
-    assert find_recovered(None, {}, {}) is None
+    assert find_recovered({"a": 1.0}, {"a": plain}) is None
+    assert find_recovered({}, {}) is None
